@@ -22,7 +22,7 @@ from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTI
 FACTS_FILE = "headwater.json"
 """In a checkpoint, what it was made with; see `runtime.facts`."""
 _COPY = "put it back from a copy"
-_STORED = ("plan", "progress", "verdict", "swap", "rollback", "kept")
+_STORED = ("plan", "progress", "verdict", "swap", "rollback", "kept", "rejected")
 _FOLDERS = ("shadow", "quarantine", "kept", "further", "rebuilt")
 OF_BACKFILLS = frozenset((*(f"{name}.json" for name in _STORED), *_FOLDERS))
 """What a backfill's folder has but flags and locks."""
@@ -129,6 +129,7 @@ def _of_backfill(place: Place) -> str:
     verbs = {
         "progress.json": f"it is written again by headwater backfill run {place.name}",
         "verdict.json": f"it is written again by headwater backfill verify {place.name}",
+        "rejected.json": f"it is written again by headwater backfill verify {place.name}",
         "swap.json": f"it is written again by headwater backfill swap {place.name}",
         "rollback.json": f"it is written again by headwater backfill rollback {place.name}",
     }

@@ -1,7 +1,8 @@
 """Offsets of topics, exactly: disjoint half-open intervals by topic and partition."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -15,6 +16,7 @@ from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
 Pair = tuple[int, int]
 """A half-open stretch of offsets."""
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,25 @@ class Offsets:
         """All that are in one of the parts."""
         each = [(place, pair) for part in parts for place, pairs in part.pairs.items() for pair in pairs]
         return cls.of([{topic: {partition: pair}} for (topic, partition), pair in each])
+
+    @classmethod
+    def at(cls, places: Iterable[tuple[str, int, int]]) -> "Offsets":
+        """Those of some records, by their topics, partitions and offsets.
+
+        Example:
+            >>> Offsets.at([("t", 0, 4), ("t", 1, 7), ("t", 0, 3)]).pairs
+            {('t', 0): ((3, 5),), ('t', 1): ((7, 8),)}
+        """
+        return cls.of([{topic: {partition: (at, at + 1)}} for topic, partition, at in places])
+
+    def to_json(self) -> list[list[Any]]:
+        """Each stretch as `[topic, partition, start, end]`."""
+        return [[*place, *pair] for place, pairs in self.pairs.items() for pair in pairs]
+
+    @classmethod
+    def from_json(cls, value: Iterable[Sequence[Any]]) -> "Offsets":
+        """Those that were written so."""
+        return cls.of({topic: {partition: (start, end)}} for topic, partition, start, end in value)
 
     @property
     def count(self) -> int:
@@ -101,5 +122,10 @@ class Offsets:
         return pa.array(inside(coordinates, self.pairs))
 
 
-def _in_one_of(pairs: Iterable[Pair]) -> Column:
-    return any_of([(F.col(OFFSET) >= start) & (F.col(OFFSET) < end) for start, end in pairs])
+def _in_one_of(pairs: Sequence[Pair]) -> Column:
+    """Whether an offset is in a stretch; many single ones are a set, which Spark looks up."""
+    single = [start for start, end in pairs if end - start == 1]
+    among: list[Column] = []
+    if len(single) > _FEW:
+        among, pairs = [F.col(OFFSET).isin(single)], [pair for pair in pairs if pair[1] - pair[0] > 1]
+    return any_of([*among, *[(F.col(OFFSET) >= start) & (F.col(OFFSET) < end) for start, end in pairs]])

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater_streams.backfill import handover
-from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.progress import PAUSE, is_done
 from headwater_streams.backfill.rebuild import running as rebuild_running
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
@@ -15,7 +14,7 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
 from headwater_streams.backfill.verdict import digest_of
 from headwater_streams.damage import DamagedFileError
-from headwater_streams.ledger.repairs import ROLLBACK, SWAP
+from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_of
 from headwater_streams.runtime.home import Home
 
 
@@ -152,7 +151,7 @@ def _state(home: Home, folder: BackfillFolder) -> str:
 def _swapped(home: Home, planned: AnyPlan) -> str | None:
     """Where a swap and its way back are, by the tables' logs; None before the first."""
     if isinstance(planned, BackfillPlan):
-        made = [set(TableHistory(home.table(name), name).backfill(planned.id)) for name in planned.tables]
+        made = [set(repairs_of(home, name).get(planned.id, {})) for name in planned.tables]
         there, back = SWAP, ROLLBACK
     else:
         made = [set(handover.made_by(home.table(name), planned.id)) for name in planned.tables]

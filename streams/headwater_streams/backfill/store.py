@@ -6,7 +6,8 @@ verdict.json    the last verification
 swap.json       what the swap did, rollback.json what the rollback did; the target's log is the truth
 pause, aborted  flags
 lock            held by the process that works on the backfill; it ends with the process
-shadow/         the new rows; quarantine/ the rows that the run rejected (row jobs)
+shadow/         the new rows; quarantine/ the rows that the run rejected
+rejected.json   of windows and joins, which rows of the job's quarantine table they replace
 kept/           rows of the target beside those that are replaced, copied aside; kept.json says of which files
 further/<table>/  shadow/ and kept/ of each other table, where the job writes several
 rebuilt/        the tables and the checkpoint of a rebuild; its tables' logs are the ledger of what was swapped in

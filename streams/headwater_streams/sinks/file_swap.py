@@ -87,6 +87,7 @@ class FileSwap(DeltaTransaction):
         rows: DataFrame | None = None,
         known: dict[str, tuple[int, int]] | None = None,
         copied: CopiedRows | None = None,
+        may_only_add: bool = False,
     ) -> Swapped:
         """Takes the affected rows away and adds those of a shadow table, or of a frame, as one version.
 
@@ -99,6 +100,8 @@ class FileSwap(DeltaTransaction):
             rows: Rows to write instead.
             known: See `count_affected`.
             copied: Rows to keep that need not be copied, if they are those of all files that have such rows.
+            may_only_add: Whether no file is taken away where no row is: the commit is news to streaming readers then,
+                and none of another job's files is written anew by it.
 
         Raises:
             DataLossError: Not as many rows would be kept as were counted; nothing is committed.
@@ -107,7 +110,7 @@ class FileSwap(DeltaTransaction):
         touched = {} if known is None else known
         self.count_affected(affected, touched)
         removed = {name: counts for name, counts in touched.items() if counts[0]}
-        if not removed and files:
+        if not removed and files and not may_only_add:
             # A commit that only adds would be news to the table's streaming readers, and it is not.
             smallest = min(files, key=lambda name: files[name].size_bytes)
             removed = {smallest: touched.get(smallest, (0, 0))}

@@ -167,6 +167,8 @@ def test_repair_sends_the_records_for_which_the_new_code_raises_to_quarantine(
     driver.run()
     mended = bind(hw.check("some", "count(*) > 0", level="batch", action="warn")(declared(after)))
     planned = backfill.plan(driver.context, mended)
+    diff = backfill.preview(driver.context, planned.id, mended)
+    assert (diff.added, diff.removed, diff.changed) == (0, 1, 2)
     backfill.run(driver.context, planned.id, mended)
     verdict = backfill.verify(driver.context, planned.id, mended)
     assert verdict.passed

@@ -1,14 +1,18 @@
 """The rows that a stateful job's function was given, told from the raw topic, or the table, and the side tables.
 
 What the run left out is left out by its coordinates: rejected records by those in the quarantine table, late ones by
-those in the late table of the run. Of a job that names a topic the table between that and the state is not looked at.
+those in the late table of the run. Of a job that names a topic the table between that and the state is looked at only
+to tell who put a record into quarantine: one that it has was rejected behind it. Rows of a table are judged by the
+checks of now, as the run judged them, and those for which the function raises are found anew.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
+from typing import TypeVar
 
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,16 +24,22 @@ from headwater_streams.backfill.recompute.copies import copies_by_headers, copie
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, checks_on, without
 from headwater_streams.dedup import ByKey
+from headwater_streams.delta_rows import dataset_of
+from headwater_streams.errors import StreamsError
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.runtime.stages.failing_rows import find_failing
+from headwater_streams.runtime.stages.narrowing import FUNCTION, problem_of
 from headwater_streams.sinks.side import MISSED
 from headwater_streams.sources.coordinates import INPUT, PLACE, ROW_COLUMNS
 from headwater_streams.sources.decode import BAD
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.spec import CLOSED_UNTIL
+
+Result = TypeVar("Result")
 
 
 def of_inputs(job: Job, plan: JobPlan) -> Job:
@@ -52,6 +62,7 @@ class Taken:
         late: The table of those that came too late; None where all are folded in.
         batches: Gives the batches of the job that reads the topic, where that is another one.
         kept: What that job kept of the records; of an input that is a table, its rows at the last version read.
+        live: How many batches the run had, or the job whose rows are repaired.
     """
 
     read: Offsets
@@ -59,6 +70,7 @@ class Taken:
     late: Path | None
     batches: Callable[[], Sequence[LiveBatch]]
     kept: DataFrame | None
+    live: int = 1
 
 
 class InputRows:
@@ -121,12 +133,14 @@ class InputRows:
 
         Args:
             picked: The offsets.
-            by_checks: Whether the job's checks, as they are now, say what is rejected, in place of the quarantine.
+            by_checks: Whether the job's checks, as they are now, say which records of a topic are rejected, in place of
+                the quarantine.
 
         Raises:
             DataLossError: Some offsets are gone.
         """
         located = self._input.located(picked)
+        by_checks = by_checks or isinstance(self._input, RawTable)
         decoded = (self._judging if by_checks else self._input).decoded(located)
         good = decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
         if not by_checks:
@@ -176,7 +190,15 @@ class InputRows:
 
     def _not_in(self, rows: DataFrame, paths: Sequence[Path], picked: Offsets) -> DataFrame:
         """Rows but those that stand in side tables; most of these are empty, and a join is not for nothing."""
-        return reduce(without, [self._side(path, picked) for path in paths if _is_filled(path)], rows)
+        sides = [self._rejected_by_maker(path, picked) for path in paths if _is_filled(path)]
+        return reduce(without, sides, rows)
+
+    def _rejected_by_maker(self, path: Path, picked: Offsets) -> DataFrame:
+        """The records in quarantine, but those for which the function raised behind the table that has them."""
+        side, of_function = self._side(path, picked), F.col("_check") == FUNCTION
+        if self.taken.kept is None or not _has_failed(path):
+            return side
+        return side.filter(~of_function).unionByName(without(side.filter(of_function), self.taken.kept))
 
     def _side(self, path: Path, picked: Offsets) -> DataFrame:
         return self._context.spark.read.format("delta").load(str(path)).filter(picked.condition())
@@ -184,6 +206,44 @@ class InputRows:
 
 def _is_filled(path: Path) -> bool:
     return bool(DeltaTable(str(path)).file_uris())
+
+
+def _has_failed(path: Path) -> bool:
+    return bool(dataset_of(path).count_rows(filter=ds.field("_check") == FUNCTION))
+
+
+def compared_as_computed(
+    plan: JobPlan,
+    given: Mapping[str, DataFrame],
+    inputs: Sequence[tuple[InputRows, Offsets]],
+    compare: Callable[[Mapping[str, DataFrame]], Result],
+) -> Result:
+    """Compares what the function makes of rows; where it raises for some, of the others.
+
+    Args:
+        plan: The job.
+        given: The rows, by input.
+        inputs: Where they are from, and which of them they are.
+        compare: Compares.
+
+    Raises:
+        RowErrorsError: It raises for more rows than the job allows.
+    """
+    try:
+        return compare(given)
+    except (NotRecomputableError, StreamsError):
+        raise
+    except Exception as error:
+        who, ranges = f"job {plan.job.name!r}, recomputed", {rows.name: at.spans for rows, at in inputs}
+        own = {name: rows.drop(CLOSED_UNTIL) for name, rows in given.items()}
+        found = find_failing(plan, own, ranges, who, error, max(rows.taken.live for rows, _ in inputs))
+        if not any(found.values()):
+            raise
+    left = {
+        name: rows.filter(~problem_of(found[name]).condition) if found.get(name) else rows
+        for name, rows in given.items()
+    }
+    return compare(left)
 
 
 def compared_as_rejected(

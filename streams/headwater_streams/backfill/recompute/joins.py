@@ -14,7 +14,12 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared, Order, compare
-from headwater_streams.backfill.recompute.input_rows import InputRows, Taken, compared_as_rejected
+from headwater_streams.backfill.recompute.input_rows import (
+    InputRows,
+    Taken,
+    compared_as_computed,
+    compared_as_rejected,
+)
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of
@@ -82,9 +87,13 @@ class JoinRecomputation:
                 "which offsets a pair comes from is known of those written only, so it takes all offsets, and they are "
                 "more than a sample; --recompute all reads them"
             )
-        found, notes = compared_as_rejected(
-            self._compared, [(rows, rows.taken.read) for rows in self._inputs]
-        )
+        inputs = [(rows, rows.taken.read) for rows in self._inputs]
+
+        def compare(by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
+            given = {rows.name: rows.given(picked, by_checks=by_checks) for rows, picked in inputs}
+            return compared_as_computed(self._plan, given, inputs, self._compared)
+
+        found, notes = compared_as_rejected(compare, inputs)
         outcome = judged(found, counted(found.rows, "row"), here, read, 0)
         return replace(outcome, notes=(*outcome.notes, *notes))
 
@@ -97,8 +106,7 @@ class JoinRecomputation:
                 "quarantine, and by which side is not known"
             )
 
-    def _compared(self, by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
-        given = {rows.name: rows.given(rows.taken.read, by_checks=by_checks) for rows in self._inputs}
+    def _compared(self, given: Mapping[str, DataFrame]) -> tuple[Compared, tuple[str, ...]]:
         if isinstance(self._plan.operator, AsOf):
             found = compare(
                 lambda order: self._answers(given, order),

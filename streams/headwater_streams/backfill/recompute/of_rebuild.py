@@ -117,7 +117,7 @@ def _taken(
     has_late = plan.job.late == "table" and (bool(plan.sides) or plan.window.closing)
     late = home.table(target.late_table) if has_late else None
     kept = None if table is None else table.rows(context)
-    return Taken(Offsets.of(_ranges_read(entries, name)), rejected, late, batches, kept)
+    return Taken(Offsets.of(_ranges_read(entries, name)), rejected, late, batches, kept, len(entries))
 
 
 def _ranges_read(entries: Sequence[LedgerEntry], name: str) -> list[Ranges]:

@@ -68,12 +68,13 @@ def recompute_repair(
             rows = WrittenRows(shadow, columns, batches, planned.ranges, planned.lookups, table, tables)
             return RowRecomputation(context, plan, rows).run(how, planned.id)
         assert planned.pinned is not None
-        taken = _taken(context, planned, planned.pinned, planned.ranges)
+        live = TableHistory(context.home.table(target), target, planned.job, until=planned.base_version)
+        count = len(live.entries())
+        taken = _taken(context, planned, planned.pinned, planned.ranges, count)
         if planned.kind == "join":
             assert planned.partner is not None
             left, right = plan.sides
-            sides = {left: taken, right: _taken(context, planned, planned.partner, None)}
-            live = TableHistory(context.home.table(target), target, planned.job, until=planned.base_version)
+            sides = {left: taken, right: _taken(context, planned, planned.partner, None, count)}
             watermark_us = Watermark.of(live.last_entry()).at_us
             joined = WrittenJoin(shadow, planned.columns, sides, 0, watermark_us)
             if keeps_rights(plan):
@@ -88,7 +89,9 @@ def recompute_repair(
         return nothing(why)
 
 
-def _taken(context: StageContext, planned: BackfillPlan, pinned: PinnedInput, ranges: Ranges | None) -> Taken:
+def _taken(
+    context: StageContext, planned: BackfillPlan, pinned: PinnedInput, ranges: Ranges | None, live: int
+) -> Taken:
     """What the repair read of a table: the rows of some offsets, or all."""
     table = TableHistory(context.home.table(pinned.table), pinned.table, until=pinned.version)
     require_topics_whole(table)
@@ -99,4 +102,5 @@ def _taken(context: StageContext, planned: BackfillPlan, pinned: PinnedInput, ra
         None,  # a repair folds late rows in
         table.batches,
         pinned_table(context, pinned),
+        live,
     )

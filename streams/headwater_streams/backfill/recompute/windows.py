@@ -14,7 +14,12 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets, Pair
 from headwater_streams.backfill.recompute.comparing import Compared, Order, compare
-from headwater_streams.backfill.recompute.input_rows import InputRows, Taken, compared_as_rejected
+from headwater_streams.backfill.recompute.input_rows import (
+    InputRows,
+    Taken,
+    compared_as_computed,
+    compared_as_rejected,
+)
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows
@@ -109,10 +114,15 @@ class WindowRecomputation:
             picked, span = self._picked(here, limit, Random(seed), sorted(windows))
             rows = rows.filter(self._starts_in(span))
 
-        def compare(by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
-            return self._compared(self._rows.given(picked, by_checks=by_checks), span, rows)
+        inputs = [(self._rows, picked)]
 
-        found, notes = compared_as_rejected(compare, [(self._rows, picked)])
+        def compare(by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
+            given = {self._rows.name: self._rows.given(picked, by_checks=by_checks)}
+            return compared_as_computed(
+                self._plan, given, inputs, lambda left: self._compared(left[self._rows.name], span, rows)
+            )
+
+        found, notes = compared_as_rejected(compare, inputs)
         total = found.written if windows is None else sum(windows.values())
         compared = f"{found.rows:,} of {counted(total, 'window')}"
         outcome = judged(found, compared, picked, read, read.count - here.count)

@@ -13,7 +13,8 @@ from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.runtime.stages.narrowing import Place
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 
 _NO_END = 2**63 - 1
 
@@ -124,3 +125,10 @@ def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str] | N
     """The records in the quarantine table of a job's parts, of these topics, or all."""
     rows = context.spark.read.format("delta").load(str(context.home.table(plan.job.target.quarantine_table)))
     return rows if topics is None else rows.filter(F.col(TOPIC).isin(*topics))
+
+
+def rejected_among(context: StageContext, quarantine: str, rows: DataFrame) -> frozenset[Place]:
+    """The coordinates of those of some rows that stand in a quarantine table."""
+    there = context.spark.read.format("delta").load(str(context.home.table(quarantine))).select(*PLACE)
+    found = rows.select(*PLACE).join(there, list(PLACE), "left_semi").toArrow()
+    return frozenset(zip(*(found[name].to_pylist() for name in PLACE), strict=True))

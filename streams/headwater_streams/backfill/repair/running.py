@@ -1,7 +1,7 @@
 """Runs a repair into its shadow table, chunk by chunk, each committed once; and previews what it would change."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
@@ -65,14 +65,21 @@ def preview(context: StageContext, planned: BackfillPlan, job: Job, limit: int) 
 
     Raises:
         BackfillError: The job is not the one that was planned.
+        RowErrorsError: The function raises for more rows than the job allows.
     """
     steps = steps_of(context, planned, job)
-    try:
-        after = steps.preview()
+
+    def diffs(after: Mapping[str, DataFrame]) -> dict[str, Diff]:
         return {
             name: keyed_diff(rows_before(context, part), after[name], part.keys, part.columns, limit)
             for name, part in planned.parts.items()
         }
+
+    try:
+        try:
+            return diffs(steps.preview())
+        except Exception as error:
+            return diffs(steps.preview(error))
     finally:
         steps.release()
 

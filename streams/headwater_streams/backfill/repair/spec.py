@@ -20,6 +20,7 @@ from headwater_streams.backfill.values import (
 )
 from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
+from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import GENERATION, TOPIC
 from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
@@ -188,6 +189,7 @@ class BackfillPlan:
         partner_name: Its input's name, of a join that keeps right rows without a partner.
         since, closed_until_us: See `Affected`.
         topic_ids: The topics that the job reads, or that fill the tables which it reads, each with its id.
+        failing: Of sessions, the rows for which the function raises, and why: where a session begins depends on them.
     """
 
     id: str
@@ -220,6 +222,7 @@ class BackfillPlan:
     since: Mapping[str, int] = field(default_factory=dict)
     closed_until_us: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    failing: Mapping[Place, str] = field(default_factory=dict)
 
     @property
     def affected(self) -> Affected:
@@ -251,7 +254,7 @@ class BackfillPlan:
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that a swap changes, in its order; the target is the last."""
-        return (self.quarantine, *self.further, self.target) if self.kind == "row" else (self.target,)
+        return (self.quarantine, *self.further, self.target)
 
     @property
     def parts(self) -> "dict[str, BackfillPlan]":
@@ -280,6 +283,7 @@ class BackfillPlan:
             "partner_name": self.partner_name,
             "since": dict(self.since),
             "topic_ids": dict(self.topic_ids),
+            "failing": [[*place, why] for place, why in sorted(self.failing.items())],
             "closed_until": None if self.closed_until_us is None else iso(self.closed_until_us),
         }
         return {name: value for name, value in some.items() if value} | {
@@ -344,6 +348,7 @@ class BackfillPlan:
             since=value.get("since", {}),
             closed_until_us=micros(value["closed_until"]) if "closed_until" in value else None,
             topic_ids=value.get("topic_ids", {}),
+            failing={(topic, p, offset): why for topic, p, offset, why in value.get("failing", ())},
         )
 
 

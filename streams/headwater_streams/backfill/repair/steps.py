@@ -6,17 +6,20 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.backfill.history import Folded, TableHistory
+from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.repair.failing import KnownFailing, found_among
 from headwater_streams.backfill.repair.jobs import same_job
-from headwater_streams.backfill.repair.joins.replay import JoinReplay
+from headwater_streams.backfill.repair.joins.replay import Joined, JoinReplay
 from headwater_streams.backfill.repair.rows.replay import ReplayedRows, RowReplay
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, whole
-from headwater_streams.backfill.repair.windows.kinds import replay_of
+from headwater_streams.backfill.repair.windows.folding import Replayed
+from headwater_streams.backfill.repair.windows.kinds import Replay, replay_of
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.failing_rows import Found
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.sinks.delta_table import (
@@ -27,6 +30,7 @@ from headwater_streams.sinks.delta_table import (
     read_version,
 )
 from headwater_streams.sinks.side import quarantine_schema, write_side
+from headwater_streams.sources.problems import Problem
 
 CHUNK = "chunk"
 
@@ -42,8 +46,16 @@ class Steps(Protocol):
     ) -> tuple[WrittenFiles, dict[str, int]]:
         """Writes a chunk's files; the commit is left to the caller."""
 
-    def preview(self) -> Mapping[str, DataFrame]:
-        """All rows that the run would write to each table; `release` is to be called behind."""
+    def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
+        """All rows that the run would write to each table; `release` is to be called behind.
+
+        Args:
+            error: What computing them ended with: those for which the function raises are left out then.
+
+        Raises:
+            Exception: The error, where no row is to blame.
+            RowErrorsError: There are more of them than the job allows.
+        """
 
     def release(self) -> None:
         """Forgets what was previewed."""
@@ -60,9 +72,9 @@ def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
         context.home.table(backfill.target), backfill.target, backfill.job, until=backfill.base_version
     )
     if backfill.kind == "window":
-        return _WindowSteps(context, backfill, job_plan, history.folded())
+        return _WindowSteps(context, backfill, job_plan, history)
     if backfill.kind == "join":
-        return _JoinSteps(context, backfill, JoinReplay(context, job_plan, backfill, history.entries()))
+        return _JoinSteps(context, backfill, job_plan, history)
     return _RowSteps(context, backfill, job_plan, history)
 
 
@@ -83,17 +95,45 @@ def chunk_entry(
     )
 
 
+def _who(backfill: BackfillPlan, chunk: Chunk) -> str:
+    return f"job {backfill.job!r}, chunk {chunk.number}"
+
+
 def _make_shadow(context: StageContext, backfill: BackfillPlan, folder: BackfillFolder) -> None:
     schema = read_version(context.spark, context.home.table(backfill.target), backfill.base_version).schema
     ensure_table(context.spark, folder.shadow, f"the shadow of {backfill.target}", schema)
 
 
+def _write_rejected(
+    context: StageContext,
+    folder: BackfillFolder,
+    backfill: BackfillPlan,
+    chunk: Chunk,
+    rows: DataFrame,
+    count: int,
+) -> None:
+    """Commits the rows that a step of windows or of a join rejected; most have none."""
+    if count:
+        ensure_table(context.spark, folder.quarantine, "the quarantine", quarantine_schema())
+        entry = chunk_entry(backfill, chunk, {"quarantined": count})
+        write_side(context.transaction(folder.quarantine), rows, backfill.app_id, entry, count)
+
+
+def _rejected_before(context: StageContext, folder: BackfillFolder) -> DataFrame | None:
+    """The rows that earlier steps rejected; None where there are none."""
+    if not folder.quarantine.exists():
+        return None
+    return context.spark.read.format("delta").load(str(folder.quarantine))
+
+
 class _WindowSteps:
     def __init__(
-        self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, earlier: list[Folded]
+        self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, history: TableHistory
     ) -> None:
-        self._context, self._backfill, self._earlier = context, backfill, earlier
+        self._context, self._backfill, self._plan = context, backfill, plan
+        self._earlier, self._live = history.folded(), history.entries()
         self._replay = replay_of(context, plan, backfill)
+        self._known = KnownFailing({backfill.input_name: backfill.failing})
 
     def prepare(self, folder: BackfillFolder) -> None:
         _make_shadow(self._context, self._backfill, folder)
@@ -101,22 +141,45 @@ class _WindowSteps:
     def write(
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
-        folded = self._replay.fold(self._backfill, chunk, self._earlier)
-        files = transaction.write(folded.rows)
-        self._replay.judge_input(self._backfill, chunk, folded.gate)
-        return files, folded.terms()
+        self._known.begin()
+        folded, files = without_failing(
+            lambda found: self._fold(chunk, found),
+            lambda folded: transaction.write(folded.rows),
+            lambda folded, error: self._blamed(folded, chunk, error),
+        )
+        self._of_now().judge_input(self._backfill, chunk, folded.gate)
+        terms = folded.terms()
+        _write_rejected(self._context, folder, self._backfill, chunk, folded.rejected, terms["quarantined"])
+        return files, terms
 
-    def preview(self) -> Mapping[str, DataFrame]:
-        folded = self._replay.fold(self._backfill, whole(self._backfill.chunks), self._earlier)
-        return {self._backfill.target: folded.rows}
+    def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
+        chunk = whole(self._backfill.chunks)
+        found = None if error is None else self._blamed(self._fold(chunk, None), chunk, error)
+        return {self._backfill.target: self._fold(chunk, found).rows}
+
+    def _fold(self, chunk: Chunk, found: Found | None) -> Replayed:
+        self._known.add(found or {})
+        return self._of_now().fold(self._backfill, chunk, self._earlier)
+
+    def _of_now(self) -> Replay:
+        failing = self._known.of(self._backfill.input_name)
+        return self._replay.leaving_out(failing) if failing else self._replay
+
+    def _blamed(self, folded: Replayed, chunk: Chunk, error: Exception) -> Found:
+        return found_among(self._plan, folded.given, self._live, _who(self._backfill, chunk), error)
 
     def release(self) -> None:
         pass
 
 
 class _JoinSteps:
-    def __init__(self, context: StageContext, backfill: BackfillPlan, replay: JoinReplay) -> None:
-        self._context, self._backfill, self._replay = context, backfill, replay
+    def __init__(
+        self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, history: TableHistory
+    ) -> None:
+        self._context, self._backfill, self._plan = context, backfill, plan
+        self._live = history.entries()
+        self._replay = JoinReplay(context, plan, backfill, self._live)
+        self._known = KnownFailing({})
 
     def prepare(self, folder: BackfillFolder) -> None:
         _make_shadow(self._context, self._backfill, folder)
@@ -124,14 +187,37 @@ class _JoinSteps:
     def write(
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
-        joined = self._replay.join(chunk.lefts, chunk.rights)
-        files = transaction.write(joined.rows)
-        self._replay.judge_input(chunk.lefts, chunk.number)
+        self._known.begin()
+        joined, files = without_failing(
+            lambda found: self._join(chunk, found),
+            lambda joined: transaction.write(joined.rows),
+            lambda joined, error: self._blamed(joined, chunk, error),
+        )
+        self._of_now().judge_input(chunk.lefts, chunk.number)
         written = [folder.shadow / name for name in files.names]
-        return files, joined.terms(read_files(self._context.spark, joined.rows.schema, written))
+        terms = joined.terms(read_files(self._context.spark, joined.rows.schema, written))
+        # A right row may be near the left rows of several steps.
+        rejected = joined.rejected(_rejected_before(self._context, folder))
+        if rejected is not None:
+            count = rejected.count()
+            _write_rejected(self._context, folder, self._backfill, chunk, rejected, count)
+        return files, terms
 
-    def preview(self) -> Mapping[str, DataFrame]:
-        return {self._backfill.target: self._replay.join(self._backfill.lefts, self._backfill.rights).rows}
+    def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
+        chunk = Chunk(0, self._backfill.rows, lefts=self._backfill.lefts, rights=self._backfill.rights)
+        found = None if error is None else self._blamed(self._join(chunk, None), chunk, error)
+        return {self._backfill.target: self._join(chunk, found).rows}
+
+    def _join(self, chunk: Chunk, found: Found | None) -> Joined:
+        self._known.add(found or {})
+        return self._of_now().join(chunk.lefts, chunk.rights)
+
+    def _of_now(self) -> JoinReplay:
+        failing = self._known.found
+        return self._replay.leaving_out(failing) if any(failing.values()) else self._replay
+
+    def _blamed(self, joined: Joined, chunk: Chunk, error: Exception) -> Found:
+        return found_among(self._plan, joined.given, self._live, _who(self._backfill, chunk), error)
 
     def release(self) -> None:
         pass
@@ -202,15 +288,35 @@ class _RowSteps:
                 found[name] = (transaction, transaction.write(rows))
         return found
 
-    def preview(self) -> Mapping[str, DataFrame]:
+    def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
         # Chunks differ in the versions of the look-ups.
-        self._previewed = [self._replay.replay(chunk) for chunk in self._backfill.chunks]
+        if error is None:
+            self._previewed = [self._replay.replay(chunk) for chunk in self._backfill.chunks]
+        else:
+            failing = self._blamed(error)
+            self.release()
+            self._previewed = [
+                self._replay.replay(chunk, failing.get(chunk.number)) for chunk in self._backfill.chunks
+            ]
         return {
             name: reduce(DataFrame.unionByName, [each.results[name] for each in self._previewed])
             for name in self._backfill.parts
         }
 
+    def _blamed(self, error: Exception) -> dict[int, Problem]:
+        """For which records of each chunk the function raises."""
+        found = {}
+        for chunk, replayed in zip(self._backfill.chunks, self._previewed, strict=False):
+            try:
+                found[chunk.number] = replayed.blamed(error)
+            except Exception as failure:
+                if failure is not error:
+                    raise
+        if not found:
+            raise error
+        return found
+
     def release(self) -> None:
         for replayed in self._previewed:
-            replayed.passed.release()
+            replayed.release()
         self._previewed = []

@@ -11,7 +11,9 @@ from typing import Any
 from pyspark.sql import Column
 
 from headwater_streams.backfill.history import TableHistory, require_none_half_done
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.kept import kept_aside
+from headwater_streams.backfill.repair.quarantine import judged_rows
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spans import merged, overlaps
 from headwater_streams.backfill.repair.spec import BackfillPlan
@@ -31,6 +33,8 @@ from headwater_streams.sinks.delta_table import conflicts, read_version
 from headwater_streams.sinks.file_swap import CopiedRows, FileSwap
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}
+_REJECTED = "rejected"
+"""In the entry of a swap of the quarantine table, of windows or of a join: which rows it replaced."""
 _ATTEMPTS = 10
 _BESIDE_BATCHES = 3  # of the attempts; in the others the live job waits
 _PAUSE_S = 0.2
@@ -41,8 +45,8 @@ def swap(
 ) -> dict[str, Any]:
     """Replaces the affected rows of the target by the shadow's, in one commit; done already, it says so again.
 
-    For a row job the rejected records of the range change hands first, in the quarantine table, and then, where it
-    writes several tables, the rows of the others.
+    The rejected records of the range change hands first, in the quarantine table, and then, where a row job writes
+    several tables, the rows of the others.
 
     Returns:
         `{"backfill", "target", "version", "replaced_version", "accounting", "ranges", "feeds", "proof"}`; of a job that
@@ -70,11 +74,12 @@ def swap(
 
         def attempt() -> None:
             require_none_half_done(context.home, planned.target, planned.tables[:-1], but=planned.id)
-            if planned.kind == "row":
+            rejected = None if planned.kind == "row" else judged_rows(folder)
+            if rejected is None or rejected.count:
                 for name, part in planned.parts.items():
                     if SWAP not in _by_action(context, planned, name):
                         _require_unmoved(context, part, FileSwap(context.spark, context.home.table(name)))
-                _swap_quarantine(context, planned, folder)
+                _swap_quarantine(context, planned, folder, rejected)
             for name in planned.further:
                 _swap_further(context, planned, folder, name, verdict, known[name])
             _commit_swap(context, planned, folder, verdict["accounting"], known[planned.target])
@@ -101,7 +106,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
 
     def attempt() -> None:
         for name in planned.parts if planned.further else ():  # none is put back where another one cannot be
-            _require_as_swapped(context, planned, name)
+            _require_swapped(context, planned, name)
         for table in planned.tables:
             _roll_back_table(context, planned, table)
 
@@ -171,8 +176,12 @@ def _swap_further(
     _commit_swap(context, part, own, accounting, known, " of another table")
 
 
-def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> None:
-    table, affected = context.home.table(planned.quarantine), planned.affected.condition()
+def _swap_quarantine(
+    context: StageContext, planned: BackfillPlan, folder: BackfillFolder, rejected: Offsets | None
+) -> None:
+    """Swaps the rejected records of a row job's range, or those rows of another job's."""
+    table = context.home.table(planned.quarantine)
+    affected = planned.affected.condition() if rejected is None else rejected.condition()
     transaction = FileSwap(context.spark, table)
     if transaction.last_batch(planned.app_id) >= _MARKS[SWAP]:
         return
@@ -183,33 +192,51 @@ def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: Backf
         return
     terms = {"quarantined": after, "before": before}
     entry = _entry(planned, SWAP, planned.quarantine, terms, transaction.version)
+    if rejected is not None:
+        entry = replace(entry, extra={**entry.extra, _REJECTED: rejected.to_json()})
     context.step(planned.job, "before quarantine swap", 0)
-    transaction.replace(affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.quarantine)
+    transaction.replace(
+        affected,
+        planned.app_id,
+        _MARKS[SWAP],
+        entry.to_json(),
+        shadow=folder.quarantine,
+        may_only_add=rejected is not None,  # an ingest job has files there, which go with its own commits
+    )
     context.step(planned.job, "after quarantine swap", 0)
 
 
-def _affected(context: StageContext, planned: BackfillPlan) -> Column:
-    """The affected rows that a swap brought, but none of a topic that was made again since: it may have the same
-    offsets."""
+def _affected(context: StageContext, planned: BackfillPlan, swapped: LedgerEntry) -> Column:
+    """The affected rows of a table that its swap brought, but none of a topic that was made again since: it may have
+    the same offsets."""
+    if _REJECTED in swapped.extra:
+        return Offsets.from_json(swapped.extra[_REJECTED]).condition()
     history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
     made = (c.entry for c in history.commits if c.entry is not None and c.entry.job == planned.job)
     return replace(planned.affected, until=made_again_after(made, planned.generation)).condition()
 
 
 def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) -> None:
-    table, affected = context.home.table(name), _affected(context, planned)
     made = _by_action(context, planned, name)
     if SWAP not in made or ROLLBACK in made:
         return
     swapped_at, swapped = made[SWAP]
+    table, affected = context.home.table(name), _affected(context, planned, swapped)
     replaced = read_version(context.spark, table, int(swapped.extra["replaced_version"])).filter(affected)
     transaction = FileSwap(context.spark, table)
-    _require_unmoved(context, planned, transaction, name, swapped_at)
+    _require_as_swapped(context, planned, transaction, name, swapped_at, affected)
     (terms,) = swapped.accounting.values()
     entry = _entry(planned, ROLLBACK, name, _undone(terms), transaction.version)
     of = " of another table" if name in planned.further else ""
     context.step(planned.job, f"before rollback{of}", 0)
-    transaction.replace(affected, planned.app_id, _MARKS[ROLLBACK], entry.to_json(), rows=replaced)
+    transaction.replace(
+        affected,
+        planned.app_id,
+        _MARKS[ROLLBACK],
+        entry.to_json(),
+        rows=replaced,
+        may_only_add=_REJECTED in swapped.extra,
+    )
     context.step(planned.job, f"after rollback{of}", 0)
 
 
@@ -236,12 +263,14 @@ def _require_newest(context: StageContext, planned: BackfillPlan) -> None:
         )
 
 
-def _require_as_swapped(context: StageContext, planned: BackfillPlan, name: str) -> None:
+def _require_swapped(context: StageContext, planned: BackfillPlan, name: str) -> None:
     """Checks that the affected rows of a table that will be rolled back are those that the swap brought."""
     made = _by_action(context, planned, name)
     if SWAP in made and ROLLBACK not in made:
         transaction = FileSwap(context.spark, context.home.table(name))
-        _require_unmoved(context, planned, transaction, name, made[SWAP][0])
+        version, swapped = made[SWAP]
+        affected = _affected(context, planned, swapped)
+        _require_as_swapped(context, planned, transaction, name, version, affected)
 
 
 def _undone(terms: Mapping[str, int]) -> dict[str, int]:
@@ -256,34 +285,46 @@ def _undone(terms: Mapping[str, int]) -> dict[str, int]:
     return undone
 
 
-def _require_unmoved(
+def _require_unmoved(context: StageContext, planned: BackfillPlan, transaction: FileSwap) -> None:
+    """Checks that commits since the version that was planned on left the affected rows alone."""
+    table, version = context.home.table(planned.target), planned.base_version
+    if not is_unmoved(context, table, planned.affected.condition(), version, transaction.version):
+        raise BackfillError(
+            f"{_changed(planned.target, version, transaction)}, so the backfill {planned.id!r} does not fit any more; "
+            "plan again"
+        )
+
+
+def _require_as_swapped(
     context: StageContext,
     planned: BackfillPlan,
     transaction: FileSwap,
-    name: str | None = None,
-    version: int | None = None,
+    name: str,
+    version: int,
+    affected: Column,
 ) -> None:
-    """Checks that commits since a version, by default the one planned on, else its swap's, left affected rows alone."""
-    is_back = version is not None
-    name, version = name or planned.target, planned.base_version if version is None else version
-    table = context.home.table(name)
-    affected = _affected(context, planned) if is_back else planned.affected.condition()
-    if is_unmoved(context, table, affected, version, transaction.version):
-        return
-    changed = f"rows of {name} in the affected range changed between version {version} and version"
-    if is_back:
+    """Checks that commits since a swap's version left the affected rows of a table alone."""
+    if not is_unmoved(context, context.home.table(name), affected, version, transaction.version):
         raise BackfillError(
-            f"{changed} {transaction.version}, so those before the backfill {planned.id!r} cannot be put in their "
-            "place; repair the range again, or go back to before the swap: headwater backfill plan JOB --rewind "
+            f"{_changed(name, version, transaction)}, so those before the backfill {planned.id!r} cannot be put in "
+            "their place; repair the range again, or go back to before the swap: headwater backfill plan JOB --rewind "
             f"{version - 1}"
         )
-    raise BackfillError(
-        f"{changed} {transaction.version}, so the backfill {planned.id!r} does not fit any more; plan again"
+
+
+def _changed(name: str, version: int, transaction: FileSwap) -> str:
+    return (
+        f"rows of {name} in the affected range changed between version {version} and version "
+        f"{transaction.version}"
     )
 
 
 def _entry(
-    planned: BackfillPlan, action: str, table: str, accounting: Mapping[str, int], version: int
+    planned: BackfillPlan,
+    action: str,
+    table: str,
+    accounting: Mapping[str, int],
+    version: int,
 ) -> LedgerEntry:
     pinned = planned.pinned
     extra: dict[str, Any] = {"backfill": planned.id, "action": action, "replaced_version": version}

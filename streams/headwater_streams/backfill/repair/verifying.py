@@ -12,6 +12,7 @@ from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.joins.account import join_account
 from headwater_streams.backfill.repair.kept import prove_kept
+from headwater_streams.backfill.repair.quarantine import judge_rejected
 from headwater_streams.backfill.repair.rows.account import row_account
 from headwater_streams.backfill.repair.running import require_done, rows_before
 from headwater_streams.backfill.repair.spec import BackfillPlan
@@ -57,6 +58,8 @@ def verify(
     }
     target = found.pop(planned.target)
     findings, notes = [*target.findings], [*target.notes]
+    if planned.kind != "row":
+        notes += judge_rejected(context, folder, planned, job_plan).notes
     for name, each in found.items():
         findings += [replace(one, detail=f"{name}: {one.detail}") for one in each.findings]
         notes += [f"{name}: {note}" for note in each.notes]

@@ -134,7 +134,7 @@ def find_failing(
                 which: Column, name: str = name, rows: DataFrame = rows, none: Mapping[str, DataFrame] = none
             ) -> None:
                 given = {name: rows.filter(which), **none}
-                _compute(plan, {each: hide(frame, ROW_COLUMNS) for each, frame in given.items()})
+                compute_given(plan, given)
 
             try:
                 found[name] = failing_places(job, compute_those, ranges[name], who, error, batches)
@@ -147,8 +147,14 @@ def find_failing(
     return found
 
 
-def _compute(plan: JobPlan, frames: Mapping[str, DataFrame]) -> None:
-    """Computes what the function makes of rows: windows and all, or what it hands to its join."""
+def compute_given(plan: JobPlan, given: Mapping[str, DataFrame]) -> None:
+    """Computes what a job's function makes of rows: windows and all, or what it hands to its join.
+
+    Args:
+        plan: The job.
+        given: The rows of each input, with their coordinates.
+    """
+    frames = {name: hide(rows, ROW_COLUMNS) for name, rows in given.items()}
     if isinstance(plan.operator, WindowSpec):
         compute(plan.job.function(**frames))
         return

@@ -38,12 +38,13 @@ class Prepared(Protocol):
 
 _Pass = TypeVar("_Pass", bound=Prepared)
 _Written = TypeVar("_Written")
+_Failing = TypeVar("_Failing")
 
 
 def without_failing(
-    over: Callable[[Problem | None], _Pass],
+    over: Callable[[_Failing | None], _Pass],
     write: Callable[[_Pass], _Written],
-    blamed: Callable[[_Pass, Exception], Problem],
+    blamed: Callable[[_Pass, Exception], _Failing],
 ) -> tuple[_Pass, _Written]:
     """Makes a pass; where the function raises for some records, once more without these.
 

@@ -5,6 +5,7 @@ Late rows of both sides take part: that is how a repair folds them in.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -22,9 +23,12 @@ from headwater_streams.ledger.entry import LedgerEntry, Ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.failing_rows import Found
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
 from headwater_streams.runtime.stages.kept_input import gone_until
+from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.watermark import Watermark
+from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES, hide, reveal
 from headwater_streams.sources.decode import BAD, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
@@ -62,10 +66,18 @@ class Joined:
     Attributes:
         rows: The rows, with the target's columns.
         terms: Gives the account, once the rows have been written; it is given them as they were.
+        rejected: The bad rows that were read, as quarantine holds them, but right ones among those of earlier parts,
+            which it is given; None where there are none.
+        given: The rows that the function is given, with their coordinates, by input.
     """
 
     rows: DataFrame
     terms: Callable[[DataFrame], dict[str, int]]
+    rejected: Callable[[DataFrame | None], DataFrame | None]
+    given: Mapping[str, DataFrame]
+
+    def release(self) -> None:
+        """See `Prepared`: nothing is kept."""
 
 
 class JoinReplay:
@@ -77,15 +89,30 @@ class JoinReplay:
         plan: JobPlan,
         backfill: BackfillPlan,
         entries: Sequence[LedgerEntry],
+        failing: Found = MappingProxyType({}),
     ) -> None:
-        """Args: the job; its repair; its batches up to the version that was planned on."""
+        """Args: the job; its repair; its batches up to the version that was planned on; the rows for which the function
+        is known to raise."""
         assert backfill.pinned is not None
         assert backfill.partner is not None
         self._context, self._plan, self._backfill = context, plan, backfill
+        self._entries, self._failing = entries, failing
         self._is_as_of = isinstance(plan.operator, AsOf)
         self._left, self._right = plan.sides
         self._pinned: Mapping[str, PinnedInput] = {self._left: backfill.pinned, self._right: backfill.partner}
         self._watermark_us = Watermark.of(entries[-1]).at_us
+
+    def leaving_out(self, failing: Found) -> "JoinReplay":
+        """The same without some rows, for which the function raises."""
+        return JoinReplay(self._context, self._plan, self._backfill, self._entries, failing)
+
+    def read_by(self, lefts: Ranges, rights: Ranges) -> dict[str, Decoded]:
+        """The rows of each side that are judged where the rows of some offsets are joined again."""
+        of_left, of_right = Offsets.of([lefts]).condition(), Offsets.of([rights]).condition()
+        return {
+            self._left: self._decoded(self._left, of_left),
+            self._right: self._decoded(self._right, self._near(lefts) | of_right),
+        }
 
     def join(self, lefts: Ranges, rights: Ranges) -> Joined:
         """The rows of the result that belong to the left rows of some offsets, and to right rows of some alone."""
@@ -95,7 +122,7 @@ class JoinReplay:
             near |= Offsets.of([self._backfill.lefts]).condition() & self._near_rights(rights)
         left = self._decoded(self._left, near)
         right = self._decoded(self._right, self._near(lefts) | of_right)
-        given = {self._left: _good(left), self._right: _good(right)}
+        given = {self._left: good_of(left), self._right: good_of(right)}
         counts = left.frame.filter(of_left).agg(
             F.count(F.lit(1)).alias("read"),
             F.count_if(F.col(BAD)).alias("quarantined"),
@@ -117,7 +144,19 @@ class JoinReplay:
                 "written": joined["rows"],
             }
 
-        return Joined(with_live_commits(self._context, self._backfill, result, of_left | of_right), terms)
+        def rejected(before: DataFrame | None) -> DataFrame | None:
+            sides = [self._quarantined(left, of_left), self._quarantined(right, F.lit(True))]
+            if before is not None:
+                sides[1] = sides[1].join(before.select(*PLACE), list(PLACE), "left_anti")
+            both = sides[0].unionByName(sides[1])
+            return None if both.isEmpty() else both
+
+        made = with_live_commits(self._context, self._backfill, result, of_left | of_right)
+        return Joined(made, terms, rejected, given)
+
+    def _quarantined(self, decoded: Decoded, which: Column) -> DataFrame:
+        bad = decoded.rejected(decoded.frame.filter(F.col(BAD) & which))
+        return quarantine_rows(bad, self._backfill.batch, self._backfill.generation)
 
     def late_lefts(self) -> DataFrame:
         """The left rows that came too late for the live job."""
@@ -129,7 +168,7 @@ class JoinReplay:
 
     def rights(self, ranges: Ranges) -> DataFrame:
         """The right rows of some offsets."""
-        return _good(self._decoded(self._right, Offsets.of([ranges]).condition()))
+        return good_of(self._decoded(self._right, Offsets.of([ranges]).condition()))
 
     def rights_near(self, lefts: Ranges) -> Ranges:
         """The offsets, from the first to the last, of the right rows that may be partners of left rows, by their
@@ -181,7 +220,7 @@ class JoinReplay:
         lefts = self._decoded(self._left, Offsets.of([ranges]).condition())
         sides = [lefts, *([] if chunk else [self._decoded(self._right)])]
         for side in sides:
-            rows = _good(side)
+            rows = good_of(side)
             gate.over(rows).judge_rows(rows, chunk)
 
     def _late(self, name: str) -> DataFrame:
@@ -228,7 +267,9 @@ class JoinReplay:
             rows = rows.filter(which)
         checks = speaking_of(rows, self._plan.job.quarantining)
         columns = self._plan.inputs[name].fieldNames()
-        return RowDecoder(declared, columns, checks).decode(rows.withColumn(_LATE, self._is_late(name)))
+        decoded = RowDecoder(declared, columns, checks).decode(rows.withColumn(_LATE, self._is_late(name)))
+        failing = self._failing.get(name)
+        return decoded.with_problem(decoded.frame, problem_of(failing)) if failing else decoded
 
     def _is_late(self, name: str) -> Column:
         """True for a row of a side that came too late for the live job."""
@@ -260,5 +301,6 @@ class JoinReplay:
         return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(asked.left.get["fresh"])
 
 
-def _good(decoded: Decoded) -> DataFrame:
+def good_of(decoded: Decoded) -> DataFrame:
+    """The rows that the function is given, with their coordinates."""
     return decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)

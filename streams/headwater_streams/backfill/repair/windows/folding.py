@@ -1,6 +1,6 @@
 """A part of the windows that is folded again, and which late rows had been folded in before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -20,11 +20,18 @@ class Replayed:
         rows: The rows, with the target's columns.
         gate: The checks of the input, to be judged by `judge_input`.
         terms: Gives the account, once the rows have been written.
+        rejected: The bad rows that are counted here, as quarantine holds them.
+        given: The rows that the function is given, with their coordinates, by input.
     """
 
     rows: DataFrame
     gate: CheckGate
     terms: Callable[[], dict[str, int]]
+    rejected: DataFrame
+    given: Mapping[str, DataFrame]
+
+    def release(self) -> None:
+        """See `Prepared`: nothing is kept."""
 
 
 def folded_before(earlier: Sequence[Folded], start_us: Column) -> Column:

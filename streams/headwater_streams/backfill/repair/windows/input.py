@@ -1,7 +1,7 @@
 """The table that a windowed job reads, at one version: its rows of some times, as the live job gets them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,10 +13,11 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.narrowing import Place, problem_of
 from headwater_streams.sinks.delta_table import read_files
 from headwater_streams.sinks.live_files import files_between
-from headwater_streams.sources.coordinates import SEEN_UNTIL
-from headwater_streams.sources.decode import BAD, VALUE, RowDecoder
+from headwater_streams.sources.coordinates import ROW_COLUMNS, SEEN_UNTIL
+from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 
 CLOSED_US = "_closed_us"
@@ -31,19 +32,21 @@ class WindowInput:
         context: The session and the home.
         plan: The job.
         pinned: The table.
+        failing: Rows for which the function is known to raise, and why; they are bad.
     """
 
     context: StageContext
     plan: JobPlan
     pinned: PinnedInput
+    failing: Mapping[Place, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The input's name in the job's function."""
         return next(iter(self.plan.job.inputs))
 
-    def rows(self, moments: Span | None, beside: Mapping[str, Column]) -> DataFrame:
-        """The rows with an event time, decoded, each with `_closed_us`.
+    def decoded(self, moments: Span | None, beside: Mapping[str, Column]) -> Decoded:
+        """The rows with an event time, each with `_closed_us`.
 
         Args:
             moments: Rows of these times; by default all.
@@ -61,7 +64,8 @@ class WindowInput:
         quarantining = speaking_of(rows, self.plan.job.quarantining)
         # Of the table's columns: of the value's, Spark would read all columns and make the value of each row first.
         beside = {CLOSED_US: F.unix_micros(SEEN_UNTIL) - F.lit(delay_us), **beside}
-        return RowDecoder(declared, columns, quarantining).decode(rows.withColumns(beside)).frame
+        decoded = RowDecoder(declared, columns, quarantining).decode(rows.withColumns(beside))
+        return decoded.with_problem(decoded.frame, problem_of(self.failing)) if self.failing else decoded
 
     def judge(self, rows: DataFrame, gate: CheckGate, chunk: int) -> None:
         """Judges the checks of the input over rows.
@@ -80,6 +84,11 @@ class WindowInput:
         found = read_files(self.context.spark, rows.schema, [path / name for name in near])
         start, end = (F.timestamp_micros(F.lit(at_us)) for at_us in (start_us, end_us))
         return found.filter((F.col(f"`{time}`") >= start) & (F.col(f"`{time}`") < end))
+
+
+def good(rows: DataFrame) -> DataFrame:
+    """Those that the function is given, with their coordinates."""
+    return rows.filter(~is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
 
 
 def is_bad() -> Column:

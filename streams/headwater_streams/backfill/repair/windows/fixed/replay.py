@@ -9,7 +9,9 @@ is in several, of which some may be replaced and others not:
     09:45 a                              a               is read, folded into the second, and left out of the first
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -19,13 +21,15 @@ from headwater_streams.backfill.history import Folded
 from headwater_streams.backfill.repair.commits import with_live_commits
 from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.repair.windows.folding import Replayed, folded_before
-from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, is_bad
+from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, good, is_bad
 from headwater_streams.durations import in_micros
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.narrowing import Place
+from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, hide, reveal
-from headwater_streams.sources.decode import VALUE
+from headwater_streams.sources.decode import Decoded
 from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.overlapping import OverlappingWindow
 from headwater_streams.windows.provenance import entering, with_sources
@@ -39,10 +43,21 @@ _WINDOWS = "_windows"
 class FixedReplay:
     """The input of a windowed job at one version, and its windows folded again."""
 
-    def __init__(self, context: StageContext, plan: JobPlan, pinned: PinnedInput) -> None:
+    def __init__(
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        pinned: PinnedInput,
+        failing: Mapping[Place, str] = MappingProxyType({}),
+    ) -> None:
+        """Args: the job; its input; the rows of that for which the function is known to raise."""
         assert isinstance(plan.operator, FixedWindow)
         self._context, self._plan, self._window = context, plan, plan.operator
-        self._input = WindowInput(context, plan, pinned)
+        self._input = WindowInput(context, plan, pinned, failing)
+
+    def leaving_out(self, failing: Mapping[Place, str]) -> "FixedReplay":
+        """The same without some rows, for which the function raises."""
+        return FixedReplay(self._context, self._plan, self._input.pinned, failing)
 
     def rows(self, affected: Affected | None = None) -> DataFrame:
         """The input's rows that belong to a window, decoded, each with the starts `_first_us` and `_last_us`.
@@ -50,13 +65,18 @@ class FixedReplay:
         Args:
             affected: Rows with a window among these; by default all.
         """
+        return self._decoded(affected).frame
+
+    def _decoded(self, affected: Affected | None) -> Decoded:
         beside = {FIRST_US: self._window.first_start(), LAST_US: self._window.last_start()}
         if isinstance(self._window, OverlappingWindow):
             beside[_WINDOWS] = self._window.windows()
         moments = self._moments(affected) if affected is not None and affected.windows else None
-        found = self._input.rows(moments, beside)
+        found = self._input.decoded(moments, beside)
         # A row of the moments of one stretch has a window in it.
-        return found if affected is None or len(affected.windows) == 1 else found.filter(_of_rows(affected))
+        if affected is None or len(affected.windows) == 1:
+            return found
+        return replace(found, frame=found.frame.filter(_of_rows(affected)))
 
     def read_by(self, planned: BackfillPlan) -> DataFrame:
         """The rows that a repair reads."""
@@ -79,12 +99,12 @@ class FixedReplay:
             earlier: The late rows that earlier backfills folded in; they are not counted as late again.
         """
         affected = _of_chunk(backfill, chunk)
-        rows = self.rows(affected)
+        decoded = self._decoded(affected)
+        rows, given = decoded.frame, good(decoded.frame)
         gate = CheckGate(self._plan.job, "input")
-        good = rows.filter(~is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
-        result = self._plan.job.function(**{self._input.name: hide(good, ROW_COLUMNS)})
+        result = self._plan.job.function(**{self._input.name: hide(given, ROW_COLUMNS)})
         result = reveal(result, [ROWS, WINDOW_KEY])
-        entering_rows = entering(self._plan.job.function, self._input.name, good)
+        entering_rows = entering(self._plan.job.function, self._input.name, given)
         in_windows, within = Observation(), None
         if self._window.overlapping:
             result = result.filter(affected.of_times(F.unix_micros(f"{WINDOW_KEY}.window_start")))
@@ -114,7 +134,14 @@ class FixedReplay:
             return found | {"filtered": filtered, "folded": entered, "placed": placed}
 
         rows_to_write = with_live_commits(self._context, backfill, result, affected.condition())
-        return Replayed(rows_to_write, gate, terms)
+        bad = decoded.rejected(rows.filter(new & is_bad()))
+        rejected = quarantine_rows(bad, backfill.batch, backfill.generation)
+        return Replayed(rows_to_write, gate, terms, rejected, {self._input.name: given})
+
+    def unplaced(self, planned: BackfillPlan, which: Column) -> DataFrame | None:
+        """See `Replay.unplaced`: each row that is read is in an affected window."""
+        del planned, which
+        return None
 
     def judge_input(self, backfill: BackfillPlan, chunk: Chunk, gate: CheckGate) -> None:
         """Judges the checks of the input over the rows of a step.

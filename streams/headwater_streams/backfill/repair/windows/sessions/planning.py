@@ -12,7 +12,7 @@ A session that is not closed yet is written by the live job; where a part of it 
 that is left as it is until it is closed. What else has to be replaced together: see `chains`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.repair.failing import found_among
 from headwater_streams.backfill.repair.input import first_to_last, require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
@@ -41,10 +42,12 @@ from headwater_streams.backfill.repair.windows.sessions.replay import TIME_US, S
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import in_micros
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.entry import LedgerEntry, Ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.failing_rows import compute_given
+from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.windows.session import SessionWindow
@@ -80,6 +83,8 @@ def plan_sessions(
     if selection.offsets is not None:
         require_read(selection.offsets, input_history.read_ranges(), draft.job)
     replay = SessionReplay(context, job_plan, pinned, history.closed_until_us)
+    failing = _failing(job_plan, replay, history.entries(), draft)
+    replay = replay.leaving_out(failing)
     target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
     found = _Sessions(window, replay, target, history, was_rewritten=pinned.was_rewritten)
     asked = found.asked(selection)
@@ -133,7 +138,20 @@ def plan_sessions(
         pinned=pinned,
         closed_until_us=history.closed_until_us,
         notes=tuple(notes),
+        failing=failing,
     )
+
+
+def _failing(
+    job_plan: JobPlan, replay: SessionReplay, live: Sequence[LedgerEntry], draft: BackfillPlan
+) -> Mapping[Place, str]:
+    """The rows for which the function raises, of all: a session may be two, or begin later, without one of them."""
+    given = {draft.input_name: replay.given()}
+    try:
+        compute_given(job_plan, given)
+    except Exception as error:
+        return found_among(job_plan, given, live, f"job {draft.job!r}", error)[draft.input_name]
+    return {}
 
 
 def _require_bounds(job_plan: JobPlan, window: SessionWindow) -> None:

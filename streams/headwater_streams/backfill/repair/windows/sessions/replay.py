@@ -9,7 +9,8 @@ before it and reach into it, which it leaves out:
     rows of these times are read                               [---------------------------------------)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -17,17 +18,19 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import Folded
 from headwater_streams.backfill.repair.commits import with_live_commits
-from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput, whole
 from headwater_streams.backfill.repair.windows.folding import Replayed, folded_before
-from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, is_bad
+from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, good, is_bad
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
 from headwater_streams.durations import in_micros
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
-from headwater_streams.sources.coordinates import BATCH, GENERATION, ROW_COLUMNS, ROWS, hide, reveal
-from headwater_streams.sources.decode import VALUE
+from headwater_streams.runtime.stages.narrowing import Place
+from headwater_streams.sinks.side import quarantine_rows
+from headwater_streams.sources.coordinates import BATCH, GENERATION, PLACE, ROW_COLUMNS, ROWS, hide, reveal
+from headwater_streams.sources.decode import VALUE, Decoded
 from headwater_streams.windows.provenance import entering, with_sources
 from headwater_streams.windows.session import SessionWindow
 from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START, quoted
@@ -40,17 +43,34 @@ class SessionReplay:
     """The input of a job of sessions at one version, and its sessions folded again."""
 
     def __init__(
-        self, context: StageContext, plan: JobPlan, pinned: PinnedInput, closed_until_us: int
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        pinned: PinnedInput,
+        closed_until_us: int,
+        failing: Mapping[Place, str] = MappingProxyType({}),
     ) -> None:
-        """Args: sessions that end at `closed_until_us` or before are written; the live job will write the others."""
+        """Args: the job; its input; sessions that end at `closed_until_us` or before are written, and the live job will
+        write the others; the rows for which the function is known to raise."""
         assert isinstance(plan.operator, SessionWindow)
         self._context, self._plan, self._window = context, plan, plan.operator
-        self._input = WindowInput(context, plan, pinned)
+        self._input = WindowInput(context, plan, pinned, failing)
         self._closed_until_us = closed_until_us
+
+    def leaving_out(self, failing: Mapping[Place, str]) -> "SessionReplay":
+        """The same without some rows, for which the function raises."""
+        return SessionReplay(self._context, self._plan, self._input.pinned, self._closed_until_us, failing)
 
     def rows(self, moments: Span | None = None) -> DataFrame:
         """The input's rows with an event time, decoded, each with that as `_time_us`; those of some times, or all."""
-        return self._input.rows(moments, {TIME_US: F.unix_micros(F.col(f"`{self._window.time}`"))})
+        return self._decoded(moments).frame
+
+    def _decoded(self, moments: Span | None) -> Decoded:
+        return self._input.decoded(moments, {TIME_US: F.unix_micros(F.col(f"`{self._window.time}`"))})
+
+    def given(self) -> DataFrame:
+        """All rows that the function is given, with their coordinates."""
+        return good(self.rows())
 
     def read_by(self, planned: BackfillPlan) -> DataFrame:
         """The rows that a repair reads."""
@@ -59,7 +79,7 @@ class SessionReplay:
 
     def sessions(self, rows: DataFrame) -> DataFrame:
         """The sessions of rows, closed or not, as `_rows` and `_window_key`, whatever the function makes of them."""
-        entered = entering(self._plan.job.function, self._input.name, _good(rows))
+        entered = entering(self._plan.job.function, self._input.name, good(rows))
         found, window = self._window.grouping(entered)
         grouped = found.groupBy(*quoted(self._window.by), window.alias(WINDOW)).agg(F.count("*").alias(ROWS))
         return grouped.select(ROWS, self._window.key().alias(WINDOW_KEY))
@@ -88,11 +108,11 @@ class SessionReplay:
         assert chunk.span is not None
         assert chunk.moments is not None
         affected = backfill.affected.between(*chunk.span)
-        rows = self.rows(chunk.moments)
-        good = _good(rows)
-        entered = entering(self._plan.job.function, self._input.name, good)
+        decoded = self._decoded(chunk.moments)
+        rows, given = decoded.frame, good(decoded.frame)
+        entered = entering(self._plan.job.function, self._input.name, given)
         begins = F.unix_micros(f"{WINDOW_KEY}.window_start")
-        made = self._plan.job.function(**{self._input.name: hide(good, ROW_COLUMNS)})
+        made = self._plan.job.function(**{self._input.name: hide(given, ROW_COLUMNS)})
         # A condition on a session's bounds would be moved below the grouping: see `windows.session`.
         made = reveal(made, [ROWS, WINDOW_KEY]).localCheckpoint()
         self._require_named(made)
@@ -120,10 +140,25 @@ class SessionReplay:
                 "late_folded": late.count(),
             }
 
-        gate = CheckGate(self._plan.job, "input")
+        bad = decoded.rejected(rows.filter(new & is_bad()))
         return Replayed(
-            with_live_commits(self._context, backfill, written, affected.condition()), gate, terms
+            with_live_commits(self._context, backfill, written, affected.condition()),
+            CheckGate(self._plan.job, "input"),
+            terms,
+            quarantine_rows(bad, backfill.batch, backfill.generation),
+            {self._input.name: given},
         )
+
+    def unplaced(self, planned: BackfillPlan, which: Column) -> DataFrame | None:
+        """See `Replay.unplaced`: a session may begin before those of the range and reach into it, or not be closed."""
+        rows = self.rows(whole(planned.chunks).moments)
+        begins = F.unix_micros(f"{WINDOW_KEY}.window_start")
+        # As in `fold`: a condition on a session's bounds would be moved below the grouping.
+        made = self.sessions(rows).localCheckpoint()
+        made = made.filter(planned.affected.of_times(begins) & self.is_closed())
+        entered = entering(self._plan.job.function, self._input.name, good(rows.filter(which)))
+        placed = self._window.placed(entered, made).select(*PLACE)
+        return entered.select(*PLACE).join(placed, list(PLACE), "left_anti")
 
     def _require_named(self, result: DataFrame) -> None:
         """Sees to it that sessions are those that their columns name: by these they are told from those written."""
@@ -141,10 +176,6 @@ class SessionReplay:
         """See `Replay.judge_input`."""
         del backfill
         self._input.judge(self.rows(chunk.moments), gate, chunk.number)
-
-
-def _good(rows: DataFrame) -> DataFrame:
-    return rows.filter(~is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
 
 
 def _in(moments: Sequence[Span], time_us: Column | None = None) -> Column:

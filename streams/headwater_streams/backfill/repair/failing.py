@@ -1,0 +1,73 @@
+"""Rows for which a job's function raises, on their way to windows or to a join that a repair makes again.
+
+They are found as the live job finds them, and left out as there. A step reads some rows that the one before it has
+read, so what was found in that is known from the start.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.backfill.history import intersection
+from headwater_streams.backfill.repair.input import first_to_last
+from headwater_streams.ledger.entry import LedgerEntry, merge_ranges
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.failing_rows import Found, find_failing
+from headwater_streams.runtime.stages.narrowing import Place
+
+
+def found_among(
+    plan: JobPlan,
+    given: Mapping[str, DataFrame],
+    live: Sequence[LedgerEntry],
+    who: str,
+    error: Exception,
+) -> Found:
+    """The rows for which the function raises.
+
+    Args:
+        plan: The job.
+        given: The rows that it is given, with their coordinates, by input.
+        live: The batches of the live job; those that the rows are of may have so many such rows each.
+        who: The job and the step, for a sentence.
+        error: What this ended with.
+
+    Raises:
+        Exception: The error, where no row is to blame, or the job stops at one.
+        RowErrorsError: There are more of them than the job allows.
+    """
+    ranges = {name: first_to_last(rows) for name, rows in given.items()}
+    read = merge_ranges(list(ranges.values()))
+    batches = sum(any(intersection(source.ranges, read) for source in entry.sources) for entry in live)
+    found = find_failing(plan, given, ranges, who, error, max(1, batches))
+    if not any(found.values()):
+        raise error
+    return found
+
+
+class KnownFailing:
+    """What is known of a step, by input."""
+
+    def __init__(self, planned: Found) -> None:
+        """Args: what the plan knows, of all steps."""
+        self._planned, self._before, self._now = planned, planned, planned
+
+    def begin(self) -> None:
+        """Begins the next step."""
+        self._before, self._now = self._now, self._planned
+
+    def add(self, found: Found) -> None:
+        """Adds what was found in the step."""
+        self._now = {
+            name: {**self._now.get(name, {}), **found.get(name, {})} for name in {*self._now, *found}
+        }
+
+    @property
+    def found(self) -> Found:
+        """What the step leaves out."""
+        names = {*self._before, *self._now}
+        return {name: {**self._before.get(name, {}), **self._now.get(name, {})} for name in names}
+
+    def of(self, name: str) -> Mapping[Place, str]:
+        """The same of an input."""
+        return self.found.get(name, {})
