@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from headwater_streams import backfill
-from headwater_streams.backfill import Verdict
+from headwater_streams.backfill import BackfillPlan, Verdict
 from headwater_streams.errors import RowErrorsError
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver
@@ -31,6 +31,7 @@ from headwater_streams.testing import JobDriver
 SCHEMA = "id INT, shop STRING, qty INT, word STRING, at TIMESTAMP"
 sales = hw.topic("sales", schema=SCHEMA, event_time="at", watermark="10 minutes")
 returns = hw.topic("returns", schema=SCHEMA, event_time="at", watermark="10 minutes")
+silver_sales = hw.table("silver.sales", event_time="at", watermark="10 minutes")
 parsed = F.udf(lambda word: int(word), T.IntegerType())
 
 Code = Callable[[], Column]
@@ -302,3 +303,65 @@ def test_late_rows_that_raise_go_to_quarantine_when_they_are_folded_in(
     assert "1 row of the range goes to quarantine, or stays there" in verdict.notes
     with pytest.raises(backfill.BackfillError, match="no late row"):
         backfill.plan(driver.context, job, rows="late")
+
+
+def over_a_table(code: Code, rule: str) -> Job:
+    @hw.job(name="story", target=hw.delta("gold.t", keys=["shop", "window_start"], mode="update"))
+    @hw.check("odd", rule, on="input", action="quarantine")
+    def story(silver_sales: DataFrame) -> DataFrame:
+        windows = hw.tumbling(both(silver_sales, code), "at", "5 minutes", by=["shop"])
+        return windows.agg(F.count_if("ok").alias("rows"), F.sum("id").alias("ids"))
+
+    return bind(story)
+
+
+def test_rows_of_a_table_leave_quarantine_as_checks_and_code_are_mended(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    @hw.job(target=hw.delta("silver.sales"), dedup=hw.by_offset())
+    def kept(sales: DataFrame) -> DataFrame:
+        return sales
+
+    first, mended = over_a_table(then, "id <> 5"), over_a_table(now, "id <> 1")
+    driver = JobDriver(spark, tmp_path, [kept, first])
+    for batch in batches():
+        driver.send("sales", *batch.sales, timestamp=batch.sent_at)
+        driver.run()
+    places = driver.rows("gold.t__quarantine", "_offset", "_check")
+    assert places == [(1, "function"), (3, "function"), (4, "odd")]
+    planned = backfill.plan(driver.context, mended, rows="quarantined")
+    swapped(driver, planned, mended)
+    assert driver.rows("gold.t__quarantine", "_offset", "_check") == [
+        (0, "odd"),
+        (2, "function"),
+        (3, "function"),
+    ]
+    assert driver.rows("gold.t", "ids") == [(18,), (7,)]
+
+
+def with_a_check(code: Code, rule: str) -> Job:
+    @hw.job(name="story", target=hw.delta("gold.t", keys=["shop", "window_start"], mode="update"))
+    @hw.check("odd", rule, on="input", action="quarantine")
+    def story(sales: DataFrame) -> DataFrame:
+        windows = hw.tumbling(both(sales, code), "at", "5 minutes", by=["shop"])
+        return windows.agg(F.count_if("ok").alias("rows"), F.sum("id").alias("ids"))
+
+    return bind(story)
+
+
+def test_what_a_check_rejected_is_mended_first_and_rows_that_raised_behind_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    driver = live(spark, tmp_path, with_a_check(then, "id <> 5"))
+    mended = with_a_check(now, "id > 0")
+    ingest = backfill.plan(driver.context, mended, rows="quarantined")
+    assert ingest.job == "story__ingest_sales"
+    swapped(driver, ingest, mended)
+    found = driver.rows("gold.t__quarantine", "_offset", "_check")
+    assert found == [(1, "function"), (3, "function"), (5, "value")], "the windows' rows are left alone"
+    windows = backfill.plan(driver.context, mended, offsets=ingest.ranges)
+    assert isinstance(windows, BackfillPlan)
+    swapped(driver, windows, mended)
+    found = driver.rows("gold.t__quarantine", "_offset", "_check")
+    assert found == [(2, "function"), (3, "function"), (5, "value")]
+    assert driver.rows("gold.t", "ids") == [(18,), (8,)]

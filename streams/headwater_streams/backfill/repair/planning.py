@@ -63,7 +63,9 @@ def plan(
             the join's `within` later; of a windowed job all windows that hold any of it.
         since_version: What the job committed after this version of its target.
         rows: `"quarantined"`, the records in quarantine, with what lies between the first and the last of a partition;
-            of a stateful job that names a topic they are mended in its ingest table, and then in its own (`feeds`).
+            of a stateful job that names a topic they are mended in its ingest table, and then in its own (`feeds`). Of
+            a job of windows or a join of which no such record is left, or that reads tables, the windows or left rows
+            that rows in quarantine belong to, as those for which its function raised.
             `"late"`, of a windowed job, the windows that late rows belong to and no repair has folded them into, and
             sessions that are one and were written apart, as rows that came in time touch what was written; of a join
             the late left rows, the left rows of the times at which late right ones may be their partners, and these,

@@ -13,7 +13,7 @@ from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.narrowing import Place
+from headwater_streams.runtime.stages.narrowing import FUNCTION, Place
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 
 _NO_END = 2**63 - 1
@@ -47,14 +47,14 @@ class Rejected:
 
 def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
     """The part of a job whose records are in quarantine: of a stateful job that names topics, one that fills an ingest
-    table.
+    table, or, where none of these has any, the last, whose function raised for them.
 
     Raises:
         BackfillError: Several parts have some, or one that unites several inputs.
     """
     reading = [plan for plan in plans if plan.job.topics or plan.job.unites_for is not None]
-    if len(reading) == 1 and reading[0].job.unites_for is None:
-        return reading[0]
+    if reading == [plans[-1]]:
+        return plans[-1]
     found = [plan for plan in reading if _has_rejected(context, plan)]
     if len(found) > 1 or any(plan.job.unites_for is not None for plan in found):
         inputs = [each.name for plan in found for each in plan.job.inputs.values()]
@@ -88,7 +88,8 @@ def rejected_records(
     """
     held = {topic: _held(context, topic) for topic in plan.job.topic_names} or read
     kept = Offsets.of([held]).condition() & of_newest(made_again)
-    found = _quarantined(context, plan, list(held)).groupBy(TOPIC, PARTITION)
+    rejected = _not_behind(context, plan, _quarantined(context, plan, list(held)))
+    found = rejected.groupBy(TOPIC, PARTITION)
     offset = F.when(kept, F.col(OFFSET))
     rows = found.agg(
         F.min(offset).alias("first"),
@@ -118,13 +119,17 @@ def _held(context: StageContext, topic: str) -> dict[int, tuple[int, int]]:
 def _has_rejected(context: StageContext, plan: JobPlan) -> bool:
     # All parts of a job have one quarantine table; rows that one part unites may come by tables, of any topic.
     topics = None if plan.job.unites_for is not None else plan.job.topic_names
-    return not _quarantined(context, plan, topics).isEmpty()
+    return not _not_behind(context, plan, _quarantined(context, plan, topics)).isEmpty()
 
 
-def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str] | None) -> DataFrame:
-    """The records in the quarantine table of a job's parts, of these topics, or all."""
-    rows = context.spark.read.format("delta").load(str(context.home.table(plan.job.target.quarantine_table)))
-    return rows if topics is None else rows.filter(F.col(TOPIC).isin(*topics))
+def _not_behind(context: StageContext, plan: JobPlan, rejected: DataFrame) -> DataFrame:
+    """The records in quarantine, but those that a job's table has: the function of the part that reads it raised."""
+    if not plan.job.comes_before:
+        return rejected
+    table = context.spark.read.format("delta").load(str(context.home.table(plan.job.target.name)))
+    of_function = F.col("_check") == FUNCTION
+    own = rejected.filter(of_function).join(table.select(*PLACE), list(PLACE), "left_anti")
+    return rejected.filter(~of_function).unionByName(own)
 
 
 def rejected_among(context: StageContext, quarantine: str, rows: DataFrame) -> frozenset[Place]:
@@ -132,3 +137,9 @@ def rejected_among(context: StageContext, quarantine: str, rows: DataFrame) -> f
     there = context.spark.read.format("delta").load(str(context.home.table(quarantine))).select(*PLACE)
     found = rows.select(*PLACE).join(there, list(PLACE), "left_semi").toArrow()
     return frozenset(zip(*(found[name].to_pylist() for name in PLACE), strict=True))
+
+
+def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str] | None) -> DataFrame:
+    """The records in the quarantine table of a job's parts, of these topics, or all."""
+    rows = context.spark.read.format("delta").load(str(context.home.table(plan.job.target.quarantine_table)))
+    return rows if topics is None else rows.filter(F.col(TOPIC).isin(*topics))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory, require_none_half_done
 from headwater_streams.backfill.offsets import Offsets
@@ -28,13 +29,17 @@ from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.ledger.shared import made_again_after
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.stages.narrowing import FUNCTION
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, read_version
 from headwater_streams.sinks.file_swap import CopiedRows, FileSwap
+from headwater_streams.sources.coordinates import PLACE
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}
 _REJECTED = "rejected"
 """In the entry of a swap of the quarantine table, of windows or of a join: which rows it replaced."""
+_BEHIND = "failed_behind"
+"""In that of a row job: which of the range it left alone, see `_failed_behind`."""
 _ATTEMPTS = 10
 _BESIDE_BATCHES = 3  # of the attempts; in the others the live job waits
 _PAUSE_S = 0.2
@@ -185,6 +190,10 @@ def _swap_quarantine(
     transaction = FileSwap(context.spark, table)
     if transaction.last_batch(planned.app_id) >= _MARKS[SWAP]:
         return
+    behind = Offsets({})
+    if rejected is None:
+        behind = _failed_behind(context, planned, folder, transaction.frame().filter(affected))
+        affected &= ~behind.condition()
     before = transaction.frame().filter(affected).count()
     shadow = context.spark.read.format("delta").load(str(folder.quarantine))
     after = shadow.count()
@@ -192,8 +201,7 @@ def _swap_quarantine(
         return
     terms = {"quarantined": after, "before": before}
     entry = _entry(planned, SWAP, planned.quarantine, terms, transaction.version)
-    if rejected is not None:
-        entry = replace(entry, extra={**entry.extra, _REJECTED: rejected.to_json()})
+    entry = replace(entry, extra={**entry.extra, **_told_rejected(rejected, behind)})
     context.step(planned.job, "before quarantine swap", 0)
     transaction.replace(
         affected,
@@ -206,6 +214,26 @@ def _swap_quarantine(
     context.step(planned.job, "after quarantine swap", 0)
 
 
+def _failed_behind(
+    context: StageContext, planned: BackfillPlan, folder: BackfillFolder, rejected: DataFrame
+) -> Offsets:
+    """Of the rejected records of a row job's range those that it has kept, and keeps: they stand in quarantine since
+    the function of the job that reads its table raised for them."""
+    found = rejected.filter(F.col("_check") == FUNCTION).select(*PLACE)
+    if found.isEmpty():
+        return Offsets({})
+    before = read_version(context.spark, context.home.table(planned.target), planned.base_version)
+    for kept in (before, context.spark.read.format("delta").load(str(folder.shadow))):
+        found = found.join(kept.select(*PLACE), list(PLACE), "left_semi")
+    return Offsets.at(tuple(row) for row in found.collect())
+
+
+def _told_rejected(rejected: Offsets | None, behind: Offsets) -> dict[str, Any]:
+    if rejected is not None:
+        return {_REJECTED: rejected.to_json()}
+    return {_BEHIND: behind.to_json()} if behind.count else {}
+
+
 def _affected(context: StageContext, planned: BackfillPlan, swapped: LedgerEntry) -> Column:
     """The affected rows of a table that its swap brought, but none of a topic that was made again since: it may have
     the same offsets."""
@@ -213,7 +241,8 @@ def _affected(context: StageContext, planned: BackfillPlan, swapped: LedgerEntry
         return Offsets.from_json(swapped.extra[_REJECTED]).condition()
     history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
     made = (c.entry for c in history.commits if c.entry is not None and c.entry.job == planned.job)
-    return replace(planned.affected, until=made_again_after(made, planned.generation)).condition()
+    affected = replace(planned.affected, until=made_again_after(made, planned.generation)).condition()
+    return affected & ~Offsets.from_json(swapped.extra.get(_BEHIND, ())).condition()
 
 
 def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) -> None:

@@ -32,6 +32,7 @@ from headwater_streams.backfill.repair.joins.alone import keeps_rights, require_
 from headwater_streams.backfill.repair.joins.replay import JoinReplay
 from headwater_streams.backfill.repair.joins.times import reach_us, require_own_times, settled_before_us
 from headwater_streams.backfill.repair.pinning import is_of_input, pin_told_apart, pinned_table
+from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
@@ -55,11 +56,6 @@ def plan_joins(
     Raises:
         BackfillError: Nothing of the range can be repaired, or the rows of a side cannot be told apart.
     """
-    if selection.rows == "quarantined":
-        raise BackfillError(
-            f"which rows of {draft.target} the rows in quarantine belong to is not known; give the left rows' "
-            "--event-time"
-        )
     require_own_times(job_plan)
     left, right = job_plan.sides
     pinned = pin_told_apart(context, job_plan, history, left)
@@ -136,6 +132,8 @@ class _Range:
             lefts, rights = self._since(selection.since_version)
         elif selection.rows == "late":
             lefts, rights = self._late()
+        elif selection.rows == "quarantined":
+            lefts, rights = self._rejected()
         else:
             lefts, rights = self._of_times(selection)
         return intersection(lefts, self.lefts), intersection(rights, self.rights) if self._with_rights else {}
@@ -173,6 +171,23 @@ class _Range:
                 f"no row of {self._draft.job!r} came late for a partner, so there is nothing to mend"
             )
         return merge_ranges(lefts), rights
+
+    def _rejected(self) -> tuple[Ranges, Ranges]:
+        """The left rows that are in quarantine, those that may be partners of right ones there, and these."""
+        sides = zip((self._draft.pinned, self._draft.partner), (self.lefts, self.rights), strict=True)
+        found = []
+        for pinned, read in sides:
+            assert pinned is not None
+            rows = pinned_table(self._context, pinned).filter(Offsets.of([read]).condition())
+            found.append(Offsets.at(rejected_among(self._context, self._draft.quarantine, rows)).spans)
+        left, right = found
+        if not left and not right:
+            raise BackfillError(
+                f"no row that the job {self._draft.job!r} has read is in {self._draft.quarantine}, so there is nothing "
+                "to mend"
+            )
+        near = self._lefts_near(self._replay.rights(right)) if right else {}
+        return merge_ranges([left, near]), right if self._with_rights else {}
 
     def _of_times(self, selection: Selection) -> tuple[Ranges, Ranges]:
         """The rows of some times, right ones up to as much later as partners may be; all by default."""

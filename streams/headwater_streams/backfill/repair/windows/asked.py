@@ -1,13 +1,16 @@
 """What a range asks for of the input, and what names a window in the target."""
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import is_written_since
+from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import SOURCES, TIMESTAMP
 from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
@@ -32,8 +35,30 @@ def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
     return keys
 
 
-def wanted_rows(selection: Selection, history: TableHistory) -> Column:
-    """Which rows of the input a range names, as a column over them; all, where it names windows or late rows."""
+def require_rejected(context: StageContext, draft: BackfillPlan, rows: DataFrame) -> Offsets:
+    """The rows of the input that are in the job's quarantine.
+
+    Raises:
+        BackfillError: There are none.
+    """
+    found = Offsets.at(rejected_among(context, draft.quarantine, rows))
+    if not found.count:
+        raise BackfillError(
+            f"no row that the job {draft.job!r} has read is in {draft.quarantine}, so there is nothing to mend"
+        )
+    return found
+
+
+def wanted_rows(selection: Selection, history: TableHistory, rejected: Offsets | None) -> Column:
+    """Which rows of the input a range names, as a column over them; all, where it names windows or late rows.
+
+    Args:
+        selection: The range.
+        history: The target's.
+        rejected: The rows in quarantine, where it names these.
+    """
+    if rejected is not None:
+        return rejected.condition()
     if selection.offsets is not None:
         return Offsets.of([selection.offsets]).condition()
     if selection.since_version is not None:

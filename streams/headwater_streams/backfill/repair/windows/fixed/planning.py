@@ -13,7 +13,7 @@ from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.asked import is_asked, wanted_rows
+from headwater_streams.backfill.repair.windows.asked import is_asked, require_rejected, wanted_rows
 from headwater_streams.backfill.repair.windows.fixed.replay import FIRST_US, LAST_US, FixedReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
@@ -72,18 +72,14 @@ def plan_fixed(
             "keep it in the function's result"
         )
     pinned, input_history = pin_input(context, job_plan, history, draft.input_name)
-    if selection.rows == "quarantined":
-        raise BackfillError(
-            f"the job {draft.job!r} reads the table {pinned.table}, and what it rejected of that is not told apart by "
-            "windows; give --event-time or --all"
-        )
     replay = FixedReplay(context, job_plan, pinned)
     notes = [*draft.notes]
     if selection.offsets is not None:
         require_read(selection.offsets, input_history.read_ranges(), draft.job)
     asked = None if selection.event_time is None else window.starts_over(*selection.event_time)
     late = replay.is_late(history.folded()) if selection.rows == "late" else None
-    found = _found(replay, wanted_rows(selection, history) if late is None else late)
+    rejected = require_rejected(context, draft, replay.rows()) if selection.rows == "quarantined" else None
+    found = _found(replay, wanted_rows(selection, history, rejected) if late is None else late)
     period_us = in_micros(window.period)
     windows = _by_start(found, period_us)
     named = is_asked(selection, history, was_rewritten=pinned.was_rewritten)

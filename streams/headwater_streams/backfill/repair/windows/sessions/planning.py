@@ -21,13 +21,14 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.failing import found_among
 from headwater_streams.backfill.repair.input import first_to_last, require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged, overlaps, widened, without
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.asked import is_asked, keys_of, wanted_rows
+from headwater_streams.backfill.repair.windows.asked import is_asked, keys_of, require_rejected, wanted_rows
 from headwater_streams.backfill.repair.windows.sessions.chains import (
     END_US,
     MADE,
@@ -75,11 +76,6 @@ def plan_sessions(
     assert isinstance(window, SessionWindow)
     _require_bounds(job_plan, window)
     pinned, input_history = pin_input(context, job_plan, history, draft.input_name)
-    if selection.rows == "quarantined":
-        raise BackfillError(
-            f"the job {draft.job!r} reads the table {pinned.table}, and what it rejected of that is not told apart by "
-            "sessions; give --event-time or --all"
-        )
     if selection.offsets is not None:
         require_read(selection.offsets, input_history.read_ranges(), draft.job)
     replay = SessionReplay(context, job_plan, pinned, history.closed_until_us)
@@ -87,7 +83,8 @@ def plan_sessions(
     replay = replay.leaving_out(failing)
     target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
     found = _Sessions(window, replay, target, history, was_rewritten=pinned.was_rewritten)
-    asked = found.asked(selection)
+    rejected = require_rejected(context, draft, replay.rows()) if selection.rows == "quarantined" else None
+    asked = found.asked(selection, rejected)
     if not asked:
         raise BackfillError(
             f"no late row of {pinned.table} waits to be folded in, so there is nothing to mend"
@@ -228,8 +225,8 @@ class _Sessions:
         half = [chain.begins for chain in self.chains if chain.is_half_written]
         return widened([*half, *self._spans(late)], [chain.begins for chain in self.chains])
 
-    def asked(self, selection: Selection) -> list[Span]:
-        """When the sessions begin that a range asks for."""
+    def asked(self, selection: Selection, rejected: Offsets | None) -> list[Span]:
+        """When the sessions begin that a range asks for, or those of rejected rows."""
         if selection.rows == "late":
             apart = [chain.begins for chain in self.chains if chain.is_apart and not chain.is_open]
             return merged([*self._spans(self._late), *apart])
@@ -238,7 +235,7 @@ class _Sessions:
         if selection.event_time is not None:
             touched = self._touching([selection.event_time])
             return _over([*touched, selection.event_time]) if touched else []
-        wanted = self._rows.filter(wanted_rows(selection, self._history))
+        wanted = self._rows.filter(wanted_rows(selection, self._history, rejected))
         touched = self._touching(self._spans(wanted.select(F.col(TIME_US).alias(START_US))))
         named = is_asked(selection, self._history, was_rewritten=self._was_rewritten)
         return merged([*touched, *self._spans(self._written.filter(named))])
