@@ -64,6 +64,16 @@ def test_job_tests_run_and_their_outcomes_are_counted(here: Path) -> None:
     assert run_tests([here / "test_delays.py"], chosen="good", quiet=True).exit_code == 0
 
 
+def test_job_tests_in_a_folder_of_their_own_import_the_module_that_they_are_about(here: Path) -> None:
+    (here / "above_them.py").write_text("ANSWER = 42\n")
+    asks = "from above_them import ANSWER\n\n\ndef test_answer():\n    assert ANSWER == 42\n"
+    (here / "tests" / "test_above_them.py").write_text(asks)
+    before = list(sys.path)
+    found = run_tests(find_tests(["above_them.py"]), quiet=True)
+    assert found.outcomes == {"tests/test_above_them.py::test_answer": "passed"}
+    assert str(here) not in sys.path or str(here) in before
+
+
 def test_job_tests_command_ends_as_they_do(here: Path) -> None:
     runner = CliRunner()
     passed = runner.invoke(jobs, ["test", "test_delays.py", "-k", "good", "--json"])

@@ -81,10 +81,17 @@ def run_tests(files: Sequence[Path], *, chosen: str | None = None, quiet: bool =
     import pytest
 
     outcome = Outcome()
+    # pytest finds what lies beside a test; the module that one in a folder `tests` is about lies above it.
+    above = list(dict.fromkeys(str(path.parent.parent) for path in files if path.parent.name == "tests"))
     arguments = [*map(str, files), "-p", "headwater.running.pytest_plugin", "-p", "no:cacheprovider"]
     arguments += ["-k", chosen] if chosen else []
     arguments += ["-p", "no:terminal"] if quiet else ["--durations=3", "--durations-min=1"]
-    outcome.exit_code = int(pytest.main(arguments, plugins=[outcome]))
+    sys.path[:0] = above
+    try:
+        outcome.exit_code = int(pytest.main(arguments, plugins=[outcome]))
+    finally:
+        for folder in above:
+            sys.path.remove(folder)
     return outcome
 
 
