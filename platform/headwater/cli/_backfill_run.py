@@ -23,7 +23,8 @@ def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output
         from headwater_streams import backfill
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=progress_console(), transient=True) as bar:
+        hidden = not sys.stderr.isatty()  # where it would leave an empty line
+        with Progress(*columns, console=progress_console(), transient=True, disable=hidden) as bar:
             steps = bar.add_task(backfill_id, total=None)
 
             def show(progress: "backfill.Progress") -> None:
