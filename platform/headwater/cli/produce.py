@@ -81,10 +81,14 @@ def produce(
         print_json({"topic": topic, "sent": sender.sent, "partitions": sender.ranges()})
     else:
         spans = ", ".join(
-            f"partition {each['partition']} offsets {each['first']} to {each['last']}"
+            f"partition {each['partition']} {_offsets(each['first'], each['last'])}"
             for each in sender.ranges()
         )
         print_line(f"sent {counted(sender.sent, 'record')} to {topic}" + (f": {spans}" if spans else ""))
+
+
+def _offsets(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 
 _LARGEST_BYTES = 100_000_000
