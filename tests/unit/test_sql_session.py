@@ -96,6 +96,11 @@ def test_table_and_schema_of_any_name_are_found(tmp_path):
         assert answer(session, 'select n from "my schema"."a ""b"";c"') == [{"n": 1}]
 
 
+def test_home_may_be_a_text(home):
+    with SqlSession(str(home)) as session:
+        assert answer(session, "select count(*) as n from headwater.ledger") == [{"n": 1}]
+
+
 def break_log(home, name):
     path = home / "tables/silver" / name / "_delta_log"
     path.mkdir(parents=True)

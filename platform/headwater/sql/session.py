@@ -43,10 +43,10 @@ class SqlSession:
         [{'answer': 42}]
     """
 
-    def __init__(self, home: Path, engine: EngineName = "duckdb", at: At = None) -> None:
+    def __init__(self, home: Path | str, engine: EngineName = "duckdb", at: At = None) -> None:
         if engine not in get_args(EngineName):
             raise UsageError(f"engine {engine!r} is not one of {', '.join(get_args(EngineName))}")
-        self.catalog = Catalog(home)
+        self.catalog = Catalog(Path(home))
         self.engine: EngineName = engine
         self._at = at
         self._started_engine: Engine | None = None
