@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.loader import load_jobs
 from headwater_streams.runtime.reached import reached, tree_of
 
@@ -172,6 +173,15 @@ def test_fingerprint_of_a_function_that_reaches_nothing_is_that_of_its_text(tmp_
     (job,) = load_jobs([str(tmp_path / "plain.py")])
     assert reached(job.function) == ""
     assert "FunctionDef" in tree_of(job.function)
+
+
+def test_function_whose_source_nobody_holds_is_told_in_a_sentence() -> None:
+    typed: dict[str, object] = {}
+    exec("def typed(): return 1", typed)
+    with pytest.raises(
+        JobDefinitionError, match=r"^the source of typed cannot be read, .* write it into a file"
+    ):
+        tree_of(typed["typed"])
 
 
 def test_object_that_does_not_let_itself_be_looked_at_is_told_by_its_type() -> None:

@@ -34,6 +34,8 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from headwater_streams.errors import JobDefinitionError
+
 _PLAIN = (
     type(None), bool, int, float, complex, str, bytes, Decimal, date, datetime, time, timedelta, tzinfo, re.Pattern,
     PurePath, Enum,
@@ -46,9 +48,21 @@ _PARSING = Lock()
 
 @cache
 def tree_of(found: Any) -> str:
-    """A function's, or a class's, syntax tree, read once: its file may be edited while the job runs."""
+    """A function's, or a class's, syntax tree, read once: its file may be edited while the job runs.
+
+    Raises:
+        JobDefinitionError: Nothing holds its source, as of what was typed at Python's prompt.
+    """
+    try:
+        source = inspect.getsource(found)
+    except OSError as error:
+        name = getattr(found, "__qualname__", repr(found))
+        raise JobDefinitionError(
+            f"the source of {name} cannot be read, and a job is known again by its source: write it into a file, or "
+            "into a cell of a notebook"
+        ) from error
     with _PARSING:
-        return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(found))))
+        return ast.dump(ast.parse(textwrap.dedent(source)))
 
 
 @cache
@@ -205,6 +219,6 @@ def _tree_or_code(found: Any) -> str:
     """A syntax tree, as comments and blanks do not matter; of what was not written in a file its code."""
     try:
         return tree_of(found)
-    except (OSError, TypeError, SyntaxError):
+    except (JobDefinitionError, OSError, TypeError, SyntaxError):
         code = getattr(found, "__code__", None)
         return f"{found.__qualname__} {code.co_code.hex() if code else ''}"
