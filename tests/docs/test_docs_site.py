@@ -97,10 +97,11 @@ def test_site_with_a_dead_link_is_not_built_though_the_build_is_quiet(tmp_path: 
     (tmp_path / "mkdocs.yml").write_text("site_name: One\nhooks: [alone.py]\n", encoding="utf-8")
     # Without the rest of the hook, which makes the reference.
     (tmp_path / "alone.py").write_text("from hook import on_startup\n", encoding="utf-8")
+    paths = [str(ROOT / "tools" / "docs"), *filter(None, [os.environ.get("PYTHONPATH")])]
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tools" / "docs")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         check=False,
