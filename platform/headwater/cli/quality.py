@@ -309,7 +309,7 @@ def _print_result(result: "SuiteResult") -> None:
     print_table(
         ["", "expectation", "observed"],
         [
-            (_mark(each.passed, each.severity), each.text, each.error or each.observed)
+            (_mark(each.passed, each.severity), each.text, each.observed or each.error or "")
             for each in result.outcomes
         ],
         empty="nothing was expected",

@@ -1,7 +1,7 @@
 """Our expectations as great-expectations classes. Importing this imports great-expectations, which takes seconds.
 
-The library's own SQL expectation runs two queries over the table for each condition. These are aggregates of a
-metric of ours, which the library computes in one pass for the whole suite; rows are looked up only where a
+The library's own SQL expectation runs two queries over the table for each condition. These are aggregates of
+metrics of ours, which the library computes in one pass for the whole suite; rows are looked up only where a
 condition does not hold.
 """
 
@@ -17,17 +17,21 @@ from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_partial, metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.validator.metric_configuration import MetricConfiguration
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.plural import counted
 from headwater_streams.quality.asked import shown_as_json
+from headwater_streams.quality.guarded import may_raise, raises, violates
 from headwater_streams.quality.suite import Kind, SqlExpectation, Verdict
+from headwater_streams.quality.validation import NOT_WORKED_OUT, sentence_of
 
 _SAMPLE_ROWS = 10
-_AGGREGATE, _VIOLATIONS, _REPEATED_KEYS = (
+_AGGREGATE, _FAILING_ROWS, _SOME_FAILING_ROWS, _REPEATED_KEYS = (
     "headwater.aggregate",
-    "headwater.violations",
+    "headwater.failing_rows",
+    "headwater.some_failing_rows",
     "headwater.repeated_keys",
 )
 _TABLE_ROWS = "table.row_count"
@@ -55,11 +59,36 @@ class SqlAggregate(TableMetricProvider):  # type: ignore[misc]
         return F.expr(metric_value_kwargs["aggregate"]), metric_domain_kwargs, {}
 
 
-class SqlViolations(TableMetricProvider):  # type: ignore[misc]
-    """Some rows that violate a condition, as JSON; none are looked for if their number is known to be 0."""
+class FailingRows(TableMetricProvider):  # type: ignore[misc]
+    """How many rows a condition does not hold for, and for how many of them it cannot be worked out, as JSON; all those
+    of a suite are computed together."""
 
-    metric_name = _VIOLATIONS
-    value_keys = ("aggregate", "violation")
+    metric_name = _FAILING_ROWS
+    value_keys = ("condition",)
+
+    @metric_partial(  # type: ignore[untyped-decorator]
+        engine=SparkDFExecutionEngine,
+        partial_fn_type=MetricPartialFunctionTypes.AGGREGATE_FN,
+        domain_type=MetricDomainTypes.TABLE,
+    )
+    def _spark(
+        cls,  # noqa: N805 - the decorator makes it a class method
+        execution_engine: SparkDFExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> tuple[Column, dict[str, Any], dict[str, Any]]:
+        frame = _table(execution_engine, metric_domain_kwargs)
+        return failing_rows(frame, metric_value_kwargs["condition"]), metric_domain_kwargs, {}
+
+
+class SomeFailingRows(TableMetricProvider):  # type: ignore[misc]
+    """Some rows that a condition does not hold for, as JSON, and why it cannot be worked out for one; none are looked
+    for if their number is known to be 0."""
+
+    metric_name = _SOME_FAILING_ROWS
+    value_keys = ("condition",)
 
     @metric_value(engine=SparkDFExecutionEngine)  # type: ignore[untyped-decorator]
     def _spark(
@@ -69,11 +98,13 @@ class SqlViolations(TableMetricProvider):  # type: ignore[misc]
         metric_value_kwargs: dict[str, Any],
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any],
-    ) -> list[str]:
-        if not metrics[_AGGREGATE]:
-            return []
+    ) -> tuple[list[str], str]:
+        counts, condition = json.loads(metrics[_FAILING_ROWS]), metric_value_kwargs["condition"]
+        if not counts["failing"]:
+            return [], ""
         frame = _table(execution_engine, metric_domain_kwargs)
-        return _as_json(frame.where(metric_value_kwargs["violation"]).limit(_SAMPLE_ROWS))
+        sample = _as_json(frame.where(violates(condition, frame)).limit(_SAMPLE_ROWS))
+        return sample, _why_one_raises(frame, condition) if counts["raising"] else ""
 
     @classmethod
     def _get_evaluation_dependencies(
@@ -83,15 +114,15 @@ class SqlViolations(TableMetricProvider):  # type: ignore[misc]
         execution_engine: Any = None,
         runtime_configuration: Any = None,
     ) -> dict[str, MetricConfiguration]:
-        count = MetricConfiguration(
-            metric_name=_AGGREGATE,
+        counts = MetricConfiguration(
+            metric_name=_FAILING_ROWS,
             metric_domain_kwargs=metric.metric_domain_kwargs,
-            metric_value_kwargs={"aggregate": metric.metric_value_kwargs["aggregate"]},
+            metric_value_kwargs=dict(metric.metric_value_kwargs),
         )
         inherited = super()._get_evaluation_dependencies(
             metric, configuration, execution_engine, runtime_configuration
         )
-        return {**inherited, _AGGREGATE: count}
+        return {**inherited, _FAILING_ROWS: counts}
 
 
 class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
@@ -117,27 +148,29 @@ class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
 
 
 class ExpectRowsToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
-    """No row violates a SQL condition; shows some that do."""
+    """A SQL condition holds for each row; shows some for which it does not, or cannot be worked out."""
 
-    aggregate: str
-    violation: str
-    metric_dependencies: ClassVar[tuple[str, ...]] = (_TABLE_ROWS, _AGGREGATE, _VIOLATIONS)
-    success_keys: ClassVar[tuple[str, ...]] = ("aggregate", "violation")
+    condition: str
+    metric_dependencies: ClassVar[tuple[str, ...]] = (_TABLE_ROWS, _FAILING_ROWS, _SOME_FAILING_ROWS)
+    success_keys: ClassVar[tuple[str, ...]] = ("condition",)
 
     def _validate(
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
         # An aggregate over no rows is still a count: 0.
-        unexpected, total = metrics[_AGGREGATE], metrics[_TABLE_ROWS]
-        return {
-            "success": unexpected == 0,
-            "result": {
-                "element_count": total,
-                "unexpected_count": unexpected,
-                "unexpected_percent": 100 * unexpected / total if total else 0.0,
-                "partial_unexpected_list": metrics[_VIOLATIONS],
-            },
+        counts, total = json.loads(metrics[_FAILING_ROWS]), metrics[_TABLE_ROWS]
+        unexpected, raising = counts["failing"], counts["raising"]
+        sample, why = metrics[_SOME_FAILING_ROWS]
+        result = {
+            "element_count": total,
+            "unexpected_count": unexpected,
+            "unexpected_percent": 100 * unexpected / total if total else 0.0,
+            "partial_unexpected_list": sample,
         }
+        if raising:
+            result["details"] = {NOT_WORKED_OUT: why}
+            result["observed_value"] = f"{observed_text(result)}, {raising:,} of them {why}"
+        return {"success": unexpected == 0, "result": result}
 
 
 class ExpectAggregateToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
@@ -228,10 +261,8 @@ def _arguments(expectation: SqlExpectation) -> dict[str, Any]:
         judged = f"to_json(struct({expectation.condition} AS passed, {observed} AS observed))"
         return {"aggregate": judged, "calls": list(expectation.calls)}
     if expectation.kind == "no_nulls":
-        violation = " OR ".join(f"{_quoted(name)} IS NULL" for name in expectation.columns)
-    else:
-        violation = f"NOT {expectation.condition}"
-    return {"aggregate": f"count_if({violation})", "violation": violation}
+        return {"condition": " AND ".join(f"{_quoted(name)} IS NOT NULL" for name in expectation.columns)}
+    return {"condition": expectation.text}
 
 
 def _known(verdict: Verdict) -> dict[str, Any]:
@@ -239,10 +270,28 @@ def _known(verdict: Verdict) -> dict[str, Any]:
     return {"aggregate": "TRUE", "passed": verdict.passed, "reason": verdict.reason}
 
 
-def sql_of(expectation: SqlExpectation) -> str | None:
+def aggregate_of(expectation: SqlExpectation, frame: DataFrame) -> Column | None:
     """The aggregate that tells whether an expectation holds; None for one that groups the rows."""
-    aggregate: str | None = _arguments(expectation).get("aggregate")
-    return aggregate
+    arguments = _arguments(expectation)
+    if "condition" in arguments:
+        return failing_rows(frame, arguments["condition"])
+    return F.expr(arguments["aggregate"]) if "aggregate" in arguments else None
+
+
+def failing_rows(frame: DataFrame, condition: str) -> Column:
+    """Counts the rows that a condition does not hold for, as in a job, and those of them for which it raises."""
+    failing = F.count_if(violates(condition, frame))
+    raising = F.count_if(raises(condition)) if may_raise(frame, condition) else F.lit(0)
+    return F.to_json(F.struct(failing.alias("failing"), raising.alias("raising")))
+
+
+def _why_one_raises(frame: DataFrame, condition: str) -> str:
+    """Why a condition cannot be worked out for the first row for which it raises."""
+    try:
+        frame.where(raises(condition)).limit(1).select(F.expr(condition)).collect()
+    except PySparkException as error:
+        return f"cannot be worked out: {sentence_of(error)}"
+    return "cannot be worked out"
 
 
 def describe(expectation: SqlExpectation) -> str:

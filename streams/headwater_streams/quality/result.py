@@ -24,7 +24,7 @@ class Outcome:
         observed: A few words: the share of unexpected rows, the values of the aggregates.
         unexpected_count: The rows that violate it; None where rows are not what it judges.
         unexpected_sample: A few of those rows, as JSON text.
-        error: Why it could not be evaluated; None if it was.
+        error: Why it could not be evaluated, at all or for some row; None if it was.
     """
 
     name: str

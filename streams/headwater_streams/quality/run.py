@@ -15,7 +15,13 @@ from headwater_streams.errors import StreamsError
 from headwater_streams.quality.check import Check, InvalidCheckError
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
-from headwater_streams.quality.validation import error_of, import_great_expectations, sentence_of, validate
+from headwater_streams.quality.validation import (
+    NOT_WORKED_OUT,
+    error_of,
+    import_great_expectations,
+    sentence_of,
+    validate,
+)
 from headwater_streams.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -209,8 +215,14 @@ def _outcome(validated: Any, known: Mapping[str, Verdict]) -> Outcome:
         observed=observed_text(result),
         unexpected_count=result.get("unexpected_count"),
         unexpected_sample=tuple(str(each) for each in _sample(result)),
-        error=verdict.reason if verdict and not verdict.passed else error_of(validated),
+        error=verdict.reason if verdict and not verdict.passed else error_of(validated) or _raised(result),
     )
+
+
+def _raised(result: Mapping[str, Any]) -> str | None:
+    """Why a condition cannot be worked out for some row; None where it can be for each."""
+    why: str | None = result.get("details", {}).get(NOT_WORKED_OUT)
+    return why
 
 
 def _sample(result: Mapping[str, Any]) -> list[Any]:

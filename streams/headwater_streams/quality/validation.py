@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+NOT_WORKED_OUT = "not_worked_out"
+"""The detail of a result that says why its condition cannot be worked out for some row."""
+
+
 def validate(
     frame: "DataFrame",
     table: str,
@@ -60,16 +64,15 @@ def _with_verdicts(frame: "DataFrame", expected: Sequence[SqlExpectation]) -> tu
     Over no rows, aggregates that cannot be worked out (a share of nothing) break nothing, as in a job's batch of none.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F
 
-    from headwater_streams.quality.gx_expectations import sql_of
+    from headwater_streams.quality.gx_expectations import aggregate_of
 
     judged = []
     for each in expected:
-        aggregate = sql_of(each)
+        aggregate = aggregate_of(each, frame)
         try:
             if aggregate is not None:
-                frame.agg(F.expr(aggregate)).collect()
+                frame.agg(aggregate).collect()
         except PySparkException as error:
             passes = each.kind == "aggregate" and frame.isEmpty()
             reason = f"cannot be worked out{' of no rows' * passes}: {sentence_of(error)}"

@@ -7,6 +7,7 @@ import headwater as hw
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality import Check
 from headwater_streams.quality.condition import AGGREGATES
+from headwater_streams.quality.guarded import violates
 from headwater_streams.quality.run import SuiteError, run_suite
 from headwater_streams.runtime.analysis import analyse
 from headwater_streams.runtime.job import Job, bind
@@ -141,6 +142,32 @@ def test_share_of_no_rows_breaks_nothing_and_harms_no_other_check(spark, home):
     assert found["each"].observed == "0 of 0 rows unexpected"
 
 
+RAISING = {
+    "100 / (n - 1) > 0": 1,
+    "100 / (n - 1) > 40": 1,
+    "CAST(who AS INT) > 0": 4,
+    "n > 1 AND CAST(gate AS INT) > 0 OR n < 2": 2,
+    "array(1, 2, 3)[n] > 2": 2,
+    "to_timestamp(gate) IS NULL": 3,
+    "CAST(n * 1000000000 AS BIGINT) > 0": 2,
+    "raise_error(who) IS NULL": 4,
+}  # fmt: skip
+"""For how many rows each raises."""
+
+
+def test_rows_for_which_a_check_raises_count_as_failing_as_in_a_job(spark, rows, home):
+    checks = [Check(f"c{n}", text, action="fail") for n, text in enumerate([*RAISING, "n > 1"])]
+    result = run_suite(spark, home, "silver.kept", checks=checks)
+    outcomes = {each.name: each for each in result.outcomes}
+    failing = rows.agg(*[F.count_if(violates(each.expression, rows)).alias(each.name) for each in checks])
+    assert {name: each.unexpected_count for name, each in outcomes.items()} == failing.first().asDict()
+    for check in checks:
+        outcome, raising = outcomes[check.name], RAISING.get(check.expression)
+        said = "cannot" if raising is None else f", {raising} of them cannot be worked out: "
+        assert (said in outcome.observed) == (raising is not None), check.expression
+        assert (outcome.error is None) == (raising is None), check.expression
+
+
 def test_check_that_cannot_be_worked_out_fails_alone_with_its_reason(spark, home):
     checks = [
         Check("share", "sum(n) / (count(*) - 4) < 0.5", level="batch", action="fail"),
@@ -153,6 +180,8 @@ def test_check_that_cannot_be_worked_out_fails_alone_with_its_reason(spark, home
     found = {each.name: each for each in result.outcomes}
     assert not result.passed
     assert found["share"].error == found["row"].error == "cannot be worked out: Division by zero"
+    assert found["row"].observed == "1 of 4 rows unexpected, 1 of them cannot be worked out: Division by zero"
+    assert found["row"].unexpected_sample == ('{"who":"a","n":1,"gate":"x)"}',)
     assert found["cast"].error.startswith("cannot be worked out: The value '")
     assert "cannot be cast to" in found["cast"].error
     assert (found["mean"].passed, found["mean"].observed) == (True, "avg(n) = 11.5")
