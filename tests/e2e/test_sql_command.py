@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -91,6 +92,22 @@ def test_sql_mistake_is_told_on_standard_error_with_its_status(run_sql, home, ar
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"]])
+def test_sql_tables_ends_as_other_lists_do_where_a_table_is_damaged(run_sql, home, tmp_path, form):
+    shutil.copytree(home, tmp_path, dirs_exist_ok=True)
+    log = tmp_path / "tables/silver/broken/_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{")
+    done = run_sql(tmp_path, "tables", *form)
+    assert (done.returncode, "silver.departures" in done.stdout, "is no commit" in done.stdout) == (
+        1,
+        True,
+        True,
+    )
+    assert run_sql(tmp_path, "SELECT count(*) FROM silver.departures", *form).returncode == 0
+    assert run_sql(home, "tables", *form).returncode == 0
 
 
 @pytest.mark.story

@@ -140,6 +140,7 @@ def test_tables_lists_the_others_beside_one_that_is_broken(home, session):
     assert (broken["version"], broken["rows"], broken["files"]) == (None, None, None)
     assert "silver/broken/_delta_log/00000000000000000000.json is no commit" in broken["problem"]
     assert listed["silver.departures"]["problem"] is None
+    assert not session.run("tables").is_whole
 
 
 @pytest.mark.parametrize("damage", ["garbage", "", "cut"])
@@ -226,6 +227,7 @@ def test_at_version_asks_it_only_of_the_tables_that_are_read(home):
         listed = {row["table"]: row for row in answer(session, "tables")}
         assert listed["headwater.ledger"]["version"] == 2
         assert "no version at 2: its newest is version 0" in listed["silver.departures"]["problem"]
+        assert session.run("tables").is_whole, "a table that is younger is not damaged"
         with pytest.raises(SqlError, match=r"silver\.departures has no version at 2"):
             session.run("SELECT * FROM headwater.ledger, silver.departures")
 

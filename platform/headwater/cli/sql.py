@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headwater.cli._common import DEFAULT_HOME, HomeOption, RawOption, console
-from headwater.errors import UsageError
+from headwater.errors import EXIT_FAILED, UsageError
 from headwater.sql.session import SqlSession
 from headwater.sql.statements import all_statements
 
@@ -61,7 +61,8 @@ def sql(
     the last one's rows. Control characters of the data, but for tabs and line
     breaks, are shown as \\x1b in tables, and in CSV on a terminal. In CSV, NULL
     has no quotes, and a text that reads the same has: --null NULL for readers
-    that heed no quotes.
+    that heed no quotes. Exit status 0: answered, 1: a statement failed, or
+    `tables` tells of a table that is damaged, 2: bad usage.
 
     \b
     Examples:
@@ -88,13 +89,16 @@ def sql(
             raise UsageError('there is no statement; try headwater sql "select 1"')
         try:
             if json_output or csv_output:
-                _print_for_machines(session, statements, as_json=json_output, raw=raw, null=null)
+                whole = _print_for_machines(session, statements, as_json=json_output, raw=raw, null=null)
             else:
-                _print_for_people(session, statements, max_rows, raw=raw, null=null)
+                whole = _print_for_people(session, statements, max_rows, raw=raw, null=null)
             sys.stdout.flush()
         except BrokenPipeError:
             # `headwater sql ... | head` has read enough; Python would complain once more while it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+    if not whole:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _require_null(null: str, *, json_output: bool) -> None:
@@ -119,7 +123,8 @@ def _parsed_at(at: str | None) -> "int | datetime | None":
 
 def _print_for_machines(
     session: SqlSession, statements: list[str], *, as_json: bool, raw: bool, null: str
-) -> None:
+) -> bool:
+    """Prints the last statement's rows; gives whether all that it asks for could be read."""
     from headwater.sql.output import write_csv, write_json
 
     results = [session.run(statement) for statement in statements]
@@ -129,12 +134,18 @@ def _print_for_machines(
         write_json(results[-1], sys.stdout)
     else:
         write_csv(results[-1], sys.stdout, raw=raw or not sys.stdout.isatty(), null=null)
+    return results[-1].is_whole
 
 
 def _print_for_people(
     session: SqlSession, statements: list[str], max_rows: int, *, raw: bool, null: str
-) -> None:
+) -> bool:
+    """Prints the rows of each; gives whether all that was asked for could be read."""
     from headwater.sql.output import print_table
 
+    whole = True
     for statement in statements:
-        print_table(session.run(statement), console(), max_rows=max_rows, raw=raw, null=null)
+        result = session.run(statement)
+        print_table(result, console(), max_rows=max_rows, raw=raw, null=null)
+        whole &= result.is_whole
+    return whole

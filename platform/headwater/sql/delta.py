@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headwater.sql.catalog import TableRef
-from headwater.sql.errors import SqlError
+from headwater.sql.errors import NoVersionError, SqlError
 from headwater_broker.numbers import is_natural
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ def open_table(ref: TableRef, at: At = None) -> OpenTable:
             if isinstance(at, datetime):
                 delta.load_as_version(at)
     except SqlError as error:
-        raise SqlError(f"table {ref.qualified_name} has no version at {at}: {_available(ref)}") from error
+        raise NoVersionError(
+            f"table {ref.qualified_name} has no version at {at}: {_available(ref)}"
+        ) from error
     if isinstance(at, datetime):
         _require_committed(ref, delta.version(), at)
     return OpenTable(ref, delta.version(), delta)
@@ -109,7 +111,7 @@ def _require_committed(ref: TableRef, version: int, at: datetime) -> None:
         return
     committed = datetime.fromtimestamp(commit.stat().st_mtime, UTC)
     if committed.replace(microsecond=committed.microsecond // 1000 * 1000) > at:  # it compares milliseconds
-        raise SqlError(
+        raise NoVersionError(
             f"table {ref.qualified_name} has no version at {at}: its oldest is version {version}, "
             f"of {committed.isoformat(timespec='seconds')}"
         )

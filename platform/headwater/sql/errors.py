@@ -12,6 +12,10 @@ class SqlError(UserError):
     """A statement that an engine refused, or that failed while it ran (exit status 1)."""
 
 
+class NoVersionError(SqlError):
+    """A table that is sound and has no version that was asked for."""
+
+
 class UnknownTableError(SqlError):
     """A table that is not there; the message names the nearest ones."""
 

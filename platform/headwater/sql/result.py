@@ -15,15 +15,17 @@ class Result:
     Attributes:
         columns: Unique names; the second `a` is called `a_1`.
         table: The values as Arrow; its own column names may repeat.
+        is_whole: Whether all that was asked for could be read; the rest is there all the same.
     """
 
     columns: tuple[str, ...]
     table: "pa.Table"
+    is_whole: bool = True
 
     @classmethod
-    def from_arrow(cls, table: "pa.Table") -> "Result":
+    def from_arrow(cls, table: "pa.Table", *, is_whole: bool = True) -> "Result":
         """Wraps an engine's Arrow table."""
-        return cls(unique_names(table.column_names), table)
+        return cls(unique_names(table.column_names), table, is_whole)
 
     @classmethod
     def from_rows(cls, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> "Result":

@@ -7,7 +7,7 @@ from typing import Protocol, get_args
 from headwater.errors import UsageError
 from headwater.sql.catalog import Catalog, TableRef
 from headwater.sql.delta import At, open_table
-from headwater.sql.errors import SqlError
+from headwater.sql.errors import NoVersionError, SqlError
 from headwater.sql.lexer import Dialect
 from headwater.sql.result import Result
 
@@ -75,7 +75,8 @@ class SqlSession:
     def tables(self) -> Result:
         """The tables, their versions and row counts (from Delta's log; null where a file does not say).
 
-        `problem` says why one cannot be opened; the others are listed all the same.
+        `problem` says why one cannot be opened; the others are listed all the same. The result is whole if none is
+        damaged: that one is younger than what `at` asks for is no damage.
         """
         import pyarrow as pa
 
@@ -86,17 +87,23 @@ class SqlSession:
             "files": pa.int64(),
             "problem": pa.string(),
         }
-        rows = [dict(zip(kinds, self._state(ref), strict=True)) for ref in self.catalog.tables()]
-        return Result.from_arrow(pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items()))))
+        states = [self._state(ref) for ref in self.catalog.tables()]
+        rows = [dict(zip(kinds, state, strict=True)) for state, _ in states]
+        listed = pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items())))
+        return Result.from_arrow(listed, is_whole=not any(is_damaged for _, is_damaged in states))
 
-    def _state(self, ref: TableRef) -> tuple[str, int | None, int | None, int | None, str | None]:
+    def _state(
+        self, ref: TableRef
+    ) -> tuple[tuple[str, int | None, int | None, int | None, str | None], bool]:
+        """What is listed of a table, and whether it is damaged."""
         try:
             table = open_table(ref, self._at)
             counts = table.row_counts()
         except SqlError as error:
-            return ref.qualified_name, None, None, None, str(error)
+            state = ref.qualified_name, None, None, None, str(error)
+            return state, not isinstance(error, NoVersionError)
         row_count = None if None in counts else sum(count for count in counts if count is not None)
-        return ref.qualified_name, table.version, row_count, len(counts), None
+        return (ref.qualified_name, table.version, row_count, len(counts), None), False
 
     def describe(self, name: str) -> Result:
         """The columns of a table, with Delta's names for the types.
