@@ -77,7 +77,9 @@ _SIZES = rf"{_B}[0-9]{{1,18}}{_B}[0-9]{{1,18}}"
 # Some servers do not escape quotes in what a client sends: one that ends no field belongs to the text. Behind one that
 # ends the agent may stand more than is known here, as `0.012 0.010 "-"` and `rt=0.012 uct="0.001"`: no part of it.
 _NEXT = rf'{_B}(?:"|(?:{_TOOK}|-){_B}|[\w.-]++=)'
-_AGENT = rf'"((?:[^"\\]++|\\.|"(?!{_NEXT}|(?:{_B}{_TOOK}|{_SIZES})?[ \t]*+\r?\n?\z))*+)"'
+_ENDS = rf"(?:{_NEXT}|(?:{_B}{_TOOK}|{_SIZES})?[ \t]*+\r?\n?\z)"
+# Who escapes some quotes escapes all: `\"` before a quote that ends no field is a backslash at the end of the agent.
+_AGENT = rf'"((?:[^"\\]++|\\.)*+(?="{_ENDS})|(?:[^"\\]++|\\[^"]|"(?!{_ENDS}))*+)"'
 _RATIO = r'"[0-9]{1,9}\.[0-9]{1,9}"'
 _MORE = rf"(?:{_B}{QUOTED}{_B}{_AGENT}(?:{_B}(?:{_RATIO}|{QUOTED}))?(?:{_B}({_TOOK})|{_SIZES})?)?"
 # Two words are a request if the last is a protocol, or if they look like one of HTTP/0.9, which names none. nginx logs

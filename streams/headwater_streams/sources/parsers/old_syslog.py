@@ -23,6 +23,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.sources.parsers.old_syslog_time import (
+    AREA,
     CLOCK,
     FIREWALLS,
     HOST,
@@ -63,7 +64,9 @@ _CISCO_DATE = (
 # program here, is left to them.
 _DATE = rf"([A-Z][a-z]{{2}}) {{1,2}}([0-9]{{1,2}})(?: ([0-9]{{4}}))? ({CLOCK})(\.[0-9]{{1,6}})?"
 _ISO = rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{CLOCK}(?:\.[0-9]{{1,9}})?(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}}))"
-_OTHER_TIME = rf"(?:Z|[A-Z]{{2,6}}|(?:19|20)[0-9]{{2}}|[+-][0-9:]{{2,6}})[ \t:]|[ \t]|{_NO_HOST}"
+_OTHER_TIME = (
+    rf"(?:Z|[A-Z]{{2,6}}|{AREA}|(?:19|20)[0-9]{{2}}|[+-]\p{{Nd}}[\p{{Nd}}:]*+)[ \t:]|[ \t]|{_NO_HOST}"
+)
 _RELAYED_FRONT = rf"{_COUNT}|{_CISCO_DATE}:{_B}{_MNEMONIC}"
 _OTHER_TAG = rf"[ \t:]|[A-Za-z0-9._-]++:{_B}(?:{_RELAYED_FRONT}|{_FIREWALL})|{_RELAYED_FRONT}|{_NODE}"
 _PLAIN = (
@@ -97,10 +100,21 @@ _OTHER = (
     rf"{_ANY_HOST}{_RELAYED}{_TAG}{_MESSAGE}"
 )
 
+NO_VERSION = r"(?:-|[+-]?[.]?\p{N}\S{0,40}+) \p{Nd}{4}-\p{Nd}{2}-\p{Nd}{2}T"
+"""A number, or none, before RFC 5424's time: a version of it that there is not."""
+# A time whose day is none, or that has other digits, is not the beginning of a message: of a line that has a time, the
+# record's own would be another.
+_DIGIT = r"\p{Nd}"
+_LIKE_A_TIME = (
+    rf"[A-Z][A-Za-z]{{2}}{_B}[+-]?{_DIGIT}{{1,2}}{_B}[+-]?{_DIGIT}|[0-9]{{4}} [A-Z]|{_DIGIT}{{4}}-{_DIGIT}{{2}}-|"
+    rf"{_DIGIT}{{1,5}} [A-Z][a-z]{{2}} {{1,2}}{_DIGIT}|"
+    rf"[a-z]{{3}}{_B}{_DIGIT}{{1,2}}{_B}{_DIGIT}{{2}}:{_DIGIT}{{2}}:{_DIGIT}{{2}}|"
+    rf"{NO_VERSION}"
+)
 _UPTIME = r"(?:[0-9]{1,2}:[0-9]{2}:[0-9]{2}|(?:[0-9]++[ywdhm])++)"
 _TIMELESS = (
     rf"{_PRIORITY}[ \t]*+(?![ \t\r\n]|\z|(?:[0-9]{{0,10}}+:[ \t]*+)?(?:{_NAME}:{_B})?(?:{_COUNT})?"
-    rf"[*.]?(?:[A-Z][A-Za-z]{{2}}{_B}[0-9]{{1,2}}{_B}[0-9]|[0-9]{{4}}-[0-9]{{2}}-|[0-9]{{4}} [A-Z]))"
+    rf"[*.]?(?:{_LIKE_A_TIME}))"
     rf"(?:(?:[0-9]{{0,10}}+:{_B})?(?:(?!{_UPTIME}:)({_NAME}):{_B})?(?:{_COUNT})?(?:{_UPTIME}:{_B})?"
     rf"(?={_MNEMONIC}))?{_TAG}{_MESSAGE}"
 )

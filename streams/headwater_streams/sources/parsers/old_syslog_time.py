@@ -46,10 +46,13 @@ _ZONE = (
 LEVEL = r"(?i:debug|verbose|trace|info|notice|warn(?:ing)?|err(?:or)?|crit(?:ical)?|alert|emerg|fatal|severe|panic)"
 HOST = r"[A-Za-z0-9._:%/@-]++(?<=[A-Za-z0-9._]|::)"
 WORD = r"""[^ \t\r\n\[:"'{}<>=,;|]{1,64}+"""
+AREA = r"(?:Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific)/[A-Za-z0-9_/+-]++"
+"""A zone of the IANA's database, by its name."""
 # A short name in capitals before a host and a program; where it is a host's own, the program is next.
-_OTHER_ZONE = rf"(?!{LEVEL}[ \t])[A-Z]{{2,5}}(?=(?:{_B}(?:19|20)[0-9]{{2}})?{_B}{HOST}{_B}"
+_OTHER_ZONE = rf"(?!{LEVEL}[ \t])(?:[A-Z]{{2,5}}|{AREA})(?=(?:{_B}(?:19|20)[0-9]{{2}})?{_B}{HOST}{_B}"
 _OTHER_ZONE += rf"(?![0-9./-]*+[\[:]){WORD}(?:\[[^\]\s]{{0,128}}+\])?:(?!//|\\|:))"
-_NO_ZONE = f"(?!{_B}{_OTHER_ZONE})"
+_NO_OFFSET = r"[+-]\p{Nd}[\p{Nd}:]*+(?=[ \t:])"
+_NO_ZONE = f"(?!{_B}(?:{_OTHER_ZONE}|{_NO_OFFSET}))"
 STAMP = (
     rf"(?:(?:([0-9]{{4}}){_B})?([A-Za-z]{{3}}){_B}([0-9]{{1,2}})(?:{_B}([0-9]{{4}}))?{_B}({_ANY_CLOCK})"
     rf"(\.[0-9]{{1,6}})?[0-9]*+(?:{_B}{_ZONE}|{_NO_ZONE})(?:{_B}((?:19|20)[0-9]{{2}})(?=[ \t:]))?|"
@@ -93,7 +96,7 @@ def time_of(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
 def unknown_zone(text: Column) -> Column:
     """The name behind a line's time that stands where a zone does and is none that is known; empty if there is none."""
     before = rf"(?s)\A[^%]{{0,80}}?{_ANY_CLOCK}(?:[.,][0-9]{{1,9}})?{_B}"
-    return F.regexp_extract(text, rf"{before}(?!(?:{_NAMES})[ \t])({_OTHER_ZONE})", 1)
+    return F.regexp_extract(text, rf"{before}(?!(?:{_NAMES}|{OFFSET})[ \t])({_OTHER_ZONE}|{_NO_OFFSET})", 1)
 
 
 def wrong_date(text: Column) -> Column:

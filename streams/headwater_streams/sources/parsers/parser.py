@@ -133,7 +133,10 @@ def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str)
     *patterns, whole = accumulate(pattern for _, pattern in parts)
     part = misfit(text, list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True)))
     name, rest = F.coalesce(part["name"], F.lit(otherwise)), F.coalesce(part["rest"], text)
-    return F.concat(F.lit("its "), name, F.lit(" is not as it should be: "), shown(rest))
+    told = F.concat(F.lit("its "), name, F.lit(" is not as it should be: "), shown(rest))
+    return F.when(F.contains(text, F.lit(_BETWEEN)), F.lit("it has U+FDD0, which is no character")).otherwise(
+        told
+    )
 
 
 def unless(text: Column, *absent: str) -> Column:

@@ -17,9 +17,10 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.nearest import nearest
-from headwater_streams.sources.parsers.old_syslog import old_form
+from headwater_streams.sources.parsers.old_syslog import NO_VERSION, old_form
 from headwater_streams.sources.parsers.old_syslog_time import unknown_zone, wrong_date
 from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless, why_of_parts
+from headwater_streams.sources.wrong_fields import shown
 
 _PARAMETER = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "name", "value")])
 SCHEMA = T.StructType(
@@ -44,6 +45,7 @@ _NAME = r'[^\s=\]"]++'
 # A blank behind "=" is in the examples of RFC 5424, section 6.5, where its lines were broken, and in copies of them.
 _ELEMENT = rf"\[{_NAME}(?: {_NAME}= ?{_VALUE.replace('(', '(?:', 1)})*+\]"
 _HEAD = r"<([0-9]{1,3})>([1-9][0-9]{0,2}) "
+_PRIORITY = "<(?:0?[0-9]{1,2}|1[0-8][0-9]|19[01])>"
 _PARTS = (
     ("head", _HEAD),
     ("time", r"(-|[0-9]{4}-[0-9-]{5}T[0-9:]{8}(?:\.[0-9]{1,9}+)?(?:Z|[+-][0-9:]{5})) "),
@@ -105,7 +107,12 @@ def _why(text: Column) -> Column:
     named = F.when(zone != "", F.concat(zone, F.lit(f" behind its time {told}")))
     dated = F.when(date != "", F.concat(F.lit("its date, "), date, F.lit(", is in no calendar")))
     old = F.coalesce(dated, named, F.lit("no form of its time and its host is known"))
-    return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise(old)
+    other_priority = text.startswith("<") & ~text.rlike(rf"\A{_PRIORITY}")
+    of_part = F.when(other_priority, F.lit("priority")).when(
+        text.rlike(rf"\A<[0-9]{{1,3}}>{NO_VERSION}"), F.lit("version")
+    )
+    part = F.concat(F.lit("its "), of_part, F.lit(" is not as it should be: "), shown(text))
+    return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise(F.coalesce(part, old))
 
 
 def _build(fields: Sequence[Column], timestamp: Column) -> Column:
