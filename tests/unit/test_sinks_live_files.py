@@ -99,3 +99,16 @@ def test_files_between_only_files_whose_times_reach_into_the_range(tmp_path: Pat
     assert found(1, 0, 24) == {first, second}
     assert found(3, None, 3) == {first, untimed}
     assert found(-1, None, 24) == set()
+
+
+def test_files_with_a_key_that_has_a_dot_beside_a_struct_of_that_field(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for n in (1, 11):
+        rows = {"a.b": [n, n + 1], "a": [{"b": n + 100}, {"b": n + 200}], "t.t": [_hour(n), _hour(n)]}
+        write_deltalake(str(table), pa.table(rows), mode="append")
+    newest = DeltaTable(str(table))
+    names = {row["min"]["a.b"]: row["path"] for row in pa.table(newest.get_add_actions()).to_pylist()}
+    for wanted, held in ((12, [names[11]]), (102, []), (112, [])):
+        assert [each.name for each in files_with(table, 1, pa.table({"a.b": [wanted]}))] == held
+    start_us, end_us = (int(_hour(hour).timestamp() * 1e6) for hour in (0, 5))
+    assert files_between(table, 1, "t.t", start_us, end_us) == [names[1]]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from headwater_streams.delta_files import opened_table, reading
 from headwater_streams.delta_rows import data_files
 
+_PLAIN = ["path", "size_bytes", "num_records"]
 _STATISTICS_STEP_US = 1000  # Delta cuts the times of its statistics to milliseconds
 
 
@@ -46,12 +47,12 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
         version: The version that is looked at.
         keys: The keys, a column for each part; NULL equals NULL.
     """
-    actions = pa.table(opened_table(table, version).get_add_actions(flatten=True))
+    actions = _actions(table, version)
     near = pc.and_(pa.scalar(True), pa.array([True] * actions.num_rows, pa.bool_()))
     for name in keys.column_names:
         near = pc.and_(near, _may_hold(actions, name, keys[name]))
     found = []
-    for action in actions.filter(near).to_pylist():
+    for action in actions.select(_PLAIN).filter(near).to_pylist():
         with reading(table):
             holds = _holds(table / action["path"], keys)
         if holds:
@@ -71,12 +72,25 @@ def files_between(table: Path, version: int, column: str, start_us: int | None, 
     """
     if version < 0:
         return []
-    actions = pa.table(opened_table(table, version).get_add_actions(flatten=True))
+    actions = _actions(table, version)
     start, end = (
         None if at is None else pa.scalar(at, pa.timestamp("us", "UTC")) for at in (start_us, end_us)
     )
-    near: list[str] = actions.filter(_reaches_into(actions, column, start, end))["path"].to_pylist()
+    near: list[str] = actions["path"].filter(_reaches_into(actions, column, start, end)).to_pylist()
     return near
+
+
+def _actions(table: Path, version: int) -> pa.Table:
+    """The files with their statistics, one struct for each kind: by a dot between the parts of a column's name nothing
+    would tell the column `Product.Id` from the field of a column."""
+    return pa.table(opened_table(table, version).get_add_actions(flatten=False))
+
+
+def _statistic(actions: pa.Table, kind: str, column: str) -> Any:
+    """A column's statistic of each file; None where no file has one."""
+    known = actions.schema.field(kind).type if kind in actions.column_names else None
+    place = known.get_field_index(column) if isinstance(known, pa.StructType) else -1
+    return None if place < 0 else pc.struct_field(actions[kind], [place])
 
 
 def _may_hold(actions: pa.Table, name: str, wanted: pa.ChunkedArray) -> Any:
@@ -91,14 +105,15 @@ def _may_hold(actions: pa.Table, name: str, wanted: pa.ChunkedArray) -> Any:
 def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greatest: pa.Scalar) -> Any:
     """Which files' statistics allow a value from `least`, if there is one, to `greatest`."""
     near = pa.array([True] * actions.num_rows, pa.bool_())
-    if f"min.{name}" not in actions.column_names:
+    lower, upper = _statistic(actions, "min", name), _statistic(actions, "max", name)
+    if lower is None or upper is None:
         return near
     kind = greatest.type
     if least is not None:
         if pa.types.is_timestamp(kind):
             least = pa.scalar(least.value - _STATISTICS_STEP_US, kind)
-        near = pc.greater_equal(pc.cast(actions[f"max.{name}"], kind), least)
-    near = pc.and_(near, pc.less_equal(pc.cast(actions[f"min.{name}"], kind), greatest))
+        near = pc.greater_equal(pc.cast(upper, kind), least)
+    near = pc.and_(near, pc.less_equal(pc.cast(lower, kind), greatest))
     return pc.fill_null(near, True)
 
 
