@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from headwater.running.pytest_plugin import SMALL_BATCHES, drive, session_of_tests
+from headwater_streams.names import quoted
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
 from headwater_streams.sources.problems import PROBLEMS
@@ -58,7 +59,10 @@ def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
             decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, RAW_SCHEMA).coalesce(1)))
             judged = decoded.rejected(decoded.frame)
             # Of what is refused Python may have no value, as of a date of the year 10000.
-            good = [F.when(~F.col(BAD), _as_local(judged, f"{VALUE}.`{name}`")).alias(name) for name in names]
+            good = [
+                F.when(~F.col(BAD), _as_local(judged, f"{VALUE}.{quoted(name)}")).alias(name)
+                for name in names
+            ]
             for row in judged.select(*good, reasons.alias("why"), BAD).collect():
                 assert row[BAD] == bool(row["why"]), "what is seen to be bad is what has a reason"
                 found.append((None, row["why"]) if row[BAD] else (tuple(row)[:-2], None))

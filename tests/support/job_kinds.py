@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,46 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater_streams.columns import col, cols
+from headwater_streams.names import quoted
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.streaming_sql import load_sql
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
-clicks = hw.topic("clicks", schema="who STRING, at TIMESTAMP, n INT", event_time="at", watermark="30 minutes")
-buys = hw.topic("buys", schema="who STRING, at TIMESTAMP, cents INT", event_time="at", watermark="30 minutes")
-kept = hw.table("silver.kept", event_time="at", watermark="30 minutes")
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns are called."""
+
+    who: str = "who"
+    at: str = "at"
+    n: str = "n"
+    cents: str = "cents"
+    name: str = "name"
+    clicked_at: str = "clicked_at"
+
+    def schema(self, value: str) -> str:
+        """The columns of `clicks` or `buys`, as DDL."""
+        return f"{quoted(self.who)} STRING, {quoted(self.at)} TIMESTAMP, {quoted(value)} INT"
+
+    def bound(self, job: Job) -> Job:
+        """A job over inputs whose columns are called so."""
+        times = {"event_time": self.at, "watermark": "30 minutes"}
+        inputs = {
+            "clicks": hw.topic("clicks", schema=self.schema(self.n), **times),
+            "buys": hw.topic("buys", schema=self.schema(self.cents), **times),
+            "kept": hw.table("silver.kept", **times),
+        }
+        return replace(job, inputs={name: inputs[name] for name in job.inputs})
+
+    def sql(self, expression: str) -> str:
+        """An expression; if it is one of the columns, as SQL has it."""
+        return quoted(getattr(self, expression)) if hasattr(self, expression) else expression
+
+
+PLAIN = Columns()
+clicks = buys = hw.topic("any", schema="x INT")
+kept = hw.table("silver.kept")
 names = hw.lookup("dim.names")
 ARRIVED = "2013-01-01T14:00:00+00:00"
 TABLE = "gold.story"
@@ -46,7 +79,7 @@ class Kind:
     Attributes:
         name: What it is called in a test's id.
         jobs: Gives the jobs, the last of which, `story`, writes `TABLE`; they multiply `n` by a factor, so that a
-            backfill with another has something to mend.
+            backfill with another has something to mend. The columns may be called otherwise.
         columns: Expressions over the table, one for each value of `rows`.
         rows: The table's rows, in order, for a factor and for what is folded in of the late row: its `n`, or 0.
         late: Offsets of clicks in the late table; None where the kind knows no late rows.
@@ -59,7 +92,7 @@ class Kind:
     """
 
     name: str
-    jobs: Callable[[int], list[Job]]
+    jobs: Callable[..., list[Job]]
     columns: tuple[str, ...]
     rows: Callable[[int, int], list[Row]]
     late: tuple[int, ...] | None = None
@@ -76,197 +109,196 @@ class Kind:
         return in_order(self.rows(10, _LATE if self.repair else 0))
 
 
-def _story(target: Any, function: Callable[..., Any], **options: Any) -> list[Job]:
+def _story(target: Any, function: Callable[..., Any], c: Columns, **options: Any) -> list[Job]:
     """A job of that function with the check that rejects 4; the function's parameters name its inputs."""
     options = {"dedup": hw.by_offset(origin=True)} | options
     job = hw.job(
         name="story", **({"targets": target} if isinstance(target, dict) else {"target": target}), **options
     )
-    return [bind(job(hw.check("known", "who IS NOT NULL")(function)))]
+    return [c.bound(bind(job(hw.check("known", f"{quoted(c.who)} IS NOT NULL")(function))))]
 
 
 def _updated(*keys: str) -> Any:
     return hw.delta(TABLE, keys=list(keys), mode="update")
 
 
-def _n(factor: int) -> Column:
-    return F.sum(F.col("n") * factor).alias("n")
+def _n(factor: int, c: Columns) -> Column:
+    return F.sum(col(c.n) * factor).alias(c.n)
 
 
-HOUR = ("who", "hour(window_start)", "n")
+def _times(factor: int, rows: DataFrame, c: Columns) -> DataFrame:
+    return rows.withColumn(c.n, col(c.n) * factor)
 
 
-def _rows(factor: int) -> list[Job]:
+def _rows(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return clicks.filter("n <> 2").withColumn("n", F.col("n") * factor)
+        return _times(factor, clicks.filter(f"{quoted(c.n)} <> 2"), c)
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _tumbling(factor: int) -> list[Job]:
+def _tumbling(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.tumbling(clicks, "at", "1 hour", by=["who"]).agg(_n(factor))
+        return hw.tumbling(clicks, c.at, "1 hour", by=[c.who]).agg(_n(factor, c))
 
-    return _story(_updated("who", "window_start"), story)
+    return _story(_updated(c.who, "window_start"), story, c)
 
 
-def _closed(factor: int) -> list[Job]:
+def _closed(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.tumbling(clicks, "at", "1 hour", by=["who"]).agg(_n(factor))
+        return hw.tumbling(clicks, c.at, "1 hour", by=[c.who]).agg(_n(factor, c))
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _hopping(factor: int) -> list[Job]:
+def _hopping(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.hopping(clicks, "at", "2 hours", "1 hour", by=["who"]).agg(_n(factor))
+        return hw.hopping(clicks, c.at, "2 hours", "1 hour", by=[c.who]).agg(_n(factor, c))
 
-    return _story(_updated("who", "window_start"), story)
+    return _story(_updated(c.who, "window_start"), story, c)
 
 
-def _cumulative(factor: int) -> list[Job]:
+def _cumulative(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.cumulative(clicks, "at", "1 hour", "30 minutes", by=["who"]).agg(_n(factor))
+        return hw.cumulative(clicks, c.at, "1 hour", "30 minutes", by=[c.who]).agg(_n(factor, c))
 
-    return _story(_updated("who", "window_start", "window_end"), story)
+    return _story(_updated(c.who, "window_start", "window_end"), story, c)
 
 
-def _session(factor: int) -> list[Job]:
+def _session(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.session(clicks, "at", "30 minutes", by=["who"]).agg(_n(factor))
+        return hw.session(clicks, c.at, "30 minutes", by=[c.who]).agg(_n(factor, c))
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _counted(factor: int) -> list[Job]:
+def _counted(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.count_window(clicks, "at", 2, by=["who"]).agg(_n(factor))
+        return hw.count_window(clicks, c.at, 2, by=[c.who]).agg(_n(factor, c))
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _grouped(factor: int) -> list[Job]:
+def _grouped(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.grouped(clicks, by=["who"], state="unbounded").agg(_n(factor))
+        return hw.grouped(clicks, by=[c.who], state="unbounded").agg(_n(factor, c))
 
-    return _story(_updated("who"), story)
+    return _story(_updated(c.who), story, c)
 
 
-def _latest(factor: int) -> list[Job]:
+def _latest(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return hw.latest(
-            clicks.withColumn("n", F.col("n") * factor), by=["who"], order="at", state="unbounded"
-        )
+        return hw.latest(_times(factor, clicks, c), by=[c.who], order=c.at, state="unbounded")
 
-    return _story(_updated("who"), story)
+    return _story(_updated(c.who), story, c)
 
 
-def _united(factor: int) -> list[Job]:
+def _united(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
-        rows = hw.union(clicks.withColumn("n", F.col("n") * factor), buys, allow_missing=True)
-        return rows.select("who", "n", "cents")
+        rows = hw.union(_times(factor, clicks, c), buys, allow_missing=True)
+        return rows.select(*cols((c.who, c.n, c.cents)))
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _windows_of_a_union(factor: int) -> list[Job]:
+def _windows_of_a_union(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
         rows = hw.union(clicks, buys, allow_missing=True)
-        return hw.tumbling(rows, "at", "1 hour", by=["who"]).agg(_n(factor), F.sum("cents").alias("cents"))
+        return hw.tumbling(rows, c.at, "1 hour", by=[c.who]).agg(
+            _n(factor, c), F.sum(col(c.cents)).alias(c.cents)
+        )
 
-    return _story(_updated("who", "window_start"), story)
+    return _story(_updated(c.who, "window_start"), story, c)
 
 
-def _join(factor: int) -> list[Job]:
+def _join(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
-        clicks = clicks.withColumnRenamed("at", "clicked_at").withColumn("n", F.col("n") * factor)
-        return hw.join(clicks, buys, on=["who"], left_time="clicked_at", right_time="at", within="20 minutes")
+        clicks = _times(factor, clicks.withColumnRenamed(c.at, c.clicked_at), c)
+        return hw.join(clicks, buys, on=[c.who], left_time=c.clicked_at, right_time=c.at, within="20 minutes")
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _left_join(factor: int) -> list[Job]:
+def _left_join(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
-        clicks = clicks.withColumnRenamed("at", "clicked_at").withColumn("n", F.col("n") * factor)
-        times = {"left_time": "clicked_at", "right_time": "at", "within": "20 minutes"}
-        return hw.join(clicks, buys, on=["who"], how="left", **times)
+        clicks = _times(factor, clicks.withColumnRenamed(c.at, c.clicked_at), c)
+        times = {"left_time": c.clicked_at, "right_time": c.at, "within": "20 minutes"}
+        return hw.join(clicks, buys, on=[c.who], how="left", **times)
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _as_of(factor: int) -> list[Job]:
+def _as_of(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
-        clicks = clicks.withColumn("n", F.col("n") * factor)
-        return hw.as_of(clicks, buys, by=["who"], left_time="at", right_time="at")
+        clicks = _times(factor, clicks, c)
+        return hw.as_of(clicks, buys, by=[c.who], left_time=c.at, right_time=c.at)
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _looked_up(factor: int) -> list[Job]:
+def _looked_up(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame, names: DataFrame) -> DataFrame:
-        return hw.enrich(clicks.withColumn("n", F.col("n") * factor), names, on=["who"])
+        return hw.enrich(_times(factor, clicks, c), names, on=[c.who])
 
-    return _story(hw.delta(TABLE), story)
+    return _story(hw.delta(TABLE), story, c)
 
 
-def _chain(factor: int) -> list[Job]:
+def _chain(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        tens = hw.tumbling(clicks, "at", "10 minutes", by=["who"]).agg(F.sum("n").alias("n"))
-        return hw.tumbling(tens, "window_end", "1 hour", by=["who"]).agg(_n(factor))
+        tens = hw.tumbling(clicks, c.at, "10 minutes", by=[c.who]).agg(F.sum(col(c.n)).alias(c.n))
+        return hw.tumbling(tens, "window_end", "1 hour", by=[c.who]).agg(_n(factor, c))
 
-    return _story(_updated("who", "window_start"), story)
+    return _story(_updated(c.who, "window_start"), story, c)
 
 
-def _several_tables(factor: int) -> list[Job]:
+def _several_tables(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> dict[str, DataFrame]:
-        clicks = clicks.withColumn("n", F.col("n") * factor)
-        return {"story": clicks.filter("n % 2 = 1"), "even": clicks.filter("n % 2 = 0")}
+        clicks = _times(factor, clicks, c)
+        return {"story": clicks.filter(col(c.n) % 2 == 1), "even": clicks.filter(col(c.n) % 2 == 0)}
 
-    return _story({"story": hw.delta(TABLE), "even": hw.delta("gold.even")}, story)
-
-
-_SCD: dict[str, Any] = {"keys": ["who"], "sequence_by": "at"}
+    return _story({"story": hw.delta(TABLE), "even": hw.delta("gold.even")}, story, c)
 
 
-def _newest(factor: int) -> list[Job]:
+def _newest(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return clicks.withColumn("n", F.col("n") * factor)
+        return _times(factor, clicks, c)
 
-    return _story(hw.scd1(TABLE, **_SCD), story)
+    return _story(hw.scd1(TABLE, keys=[c.who], sequence_by=c.at), story, c)
 
 
-def _history(factor: int) -> list[Job]:
+def _history(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return clicks.withColumn("n", F.col("n") * factor)
+        return _times(factor, clicks, c)
 
-    return _story(hw.scd2(TABLE, **_SCD), story)
+    return _story(hw.scd2(TABLE, keys=[c.who], sequence_by=c.at), story, c)
 
 
-def _by_key(factor: int) -> list[Job]:
+def _by_key(factor: int, c: Columns = PLAIN) -> list[Job]:
     def story(clicks: DataFrame) -> DataFrame:
-        return clicks.withColumn("n", F.col("n") * factor)
+        return _times(factor, clicks, c)
 
-    return _story(hw.delta(TABLE), story, dedup=hw.by_key(["who", "n"], within="3 hours"))
+    return _story(hw.delta(TABLE), story, c, dedup=hw.by_key([c.who, c.n], within="3 hours"))
 
 
-def _of_a_table(factor: int) -> list[Job]:
+def _of_a_table(factor: int, c: Columns = PLAIN) -> list[Job]:
     @hw.job(name="kept", target=hw.delta("silver.kept"), dedup=hw.by_offset(origin=True))
     def keep(clicks: DataFrame) -> DataFrame:
         return clicks
 
     def story(kept: DataFrame) -> DataFrame:
-        return hw.tumbling(kept, "at", "1 hour", by=["who"]).agg(_n(factor))
+        return hw.tumbling(kept, c.at, "1 hour", by=[c.who]).agg(_n(factor, c))
 
-    return [bind(keep), *_story(_updated("who", "window_start"), story, dedup=None)]
+    return [c.bound(bind(keep)), *_story(_updated(c.who, "window_start"), story, c, dedup=None)]
 
 
-def _sql(factor: int) -> list[Job]:
+def _sql(factor: int, c: Columns = PLAIN) -> list[Job]:
+    who, n, schema = quoted(c.who), quoted(c.n), c.schema(c.n).replace("'", "\\'")
     statement = f"""
-        CREATE STREAMING TABLE {TABLE} (CONSTRAINT known EXPECT (who IS NOT NULL))
+        CREATE STREAMING TABLE {TABLE} (CONSTRAINT known EXPECT ({who} IS NOT NULL))
         WITH (name = 'story', mode = 'update', dedup = by_offset(origin => true))
-        AS SELECT who, window_start, sum(n) * {factor} AS n
-        FROM topic('clicks', schema => 'who STRING, at TIMESTAMP, n INT', event_time => 'at', watermark => '30 minutes')
-        GROUP BY who, window(at, '1 hour')
+        AS SELECT {who}, window_start, sum({n}) * {factor} AS {n}
+        FROM topic('clicks', schema => '{schema}', event_time => '{c.at}', watermark => '30 minutes')
+        GROUP BY {who}, window({quoted(c.at)}, '1 hour')
     """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "story.sql").write_text(statement, encoding="utf-8")
@@ -386,7 +418,12 @@ def kinds(*names: str, marks: Any = ()) -> list[Any]:
 
 
 def three_batches(
-    driver: JobDriver, kind: str = "", *, crash_at: tuple[str, ...] = (), day: str = "2013-01-01"
+    driver: JobDriver,
+    kind: str = "",
+    *,
+    crash_at: tuple[str, ...] = (),
+    day: str = "2013-01-01",
+    columns: Columns = PLAIN,
 ) -> None:
     """Sends and runs the three batches; the driver dies once at each of the steps in the second and third one.
 
@@ -395,13 +432,15 @@ def three_batches(
         kind: The name of the kind.
         crash_at: The steps.
         day: The day on which all of it happened.
+        columns: What the columns are called.
     """
 
     def record(who: str | None, at: str, n: int, of: str = "n") -> dict[str, Any]:
-        return {"who": who, "at": f"{day}T{at}:00Z", of: n}
+        return {columns.who: who, columns.at: f"{day}T{at}:00Z", getattr(columns, of): n}
 
     topics = next(each.topics for each in KINDS if each.name == kind)
-    driver.put("dim.names", "who STRING, name STRING", ("a", "Ann"), ("b", "Bob"))
+    names = f"{quoted(columns.who)} STRING, {quoted(columns.name)} STRING"
+    driver.put("dim.names", names, ("a", "Ann"), ("b", "Bob"))
     batches = [
         (
             [
@@ -431,6 +470,7 @@ def three_batches(
         driver.run()
 
 
-def rows_of(driver: JobDriver, kind: Kind) -> list[Row]:
+def rows_of(driver: JobDriver, kind: Kind, columns: Columns = PLAIN) -> list[Row]:
     """The table of the kind, in the order of `Kind.rows`."""
-    return in_order(tuple(row) for row in driver.table(TABLE).selectExpr(*kind.columns).collect())
+    wanted = map(columns.sql, kind.columns)
+    return in_order(tuple(row) for row in driver.table(TABLE).selectExpr(*wanted).collect())

@@ -14,6 +14,7 @@ from headwater.sql.lexer import without_comments
 from headwater.sql.result import Result
 from headwater.sql.variant import JSON_FIELD
 from headwater.stack.session import spark_session
+from headwater_streams.names import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +84,7 @@ class SparkEngine:
     def _bind(self, ref: TableRef) -> None:
         if ref.qualified_name in self._bound:
             return
-        schema, name = _quoted(ref.schema), _quoted(ref.name)
+        schema, name = quoted(ref.schema), quoted(ref.name)
         location = (self._schemas_dir / ref.schema).as_uri()
         self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema} LOCATION '{location}'")
         if self._at is None:
@@ -91,7 +92,7 @@ class SparkEngine:
             self._spark.sql(f"CREATE TABLE IF NOT EXISTS {schema}.{name} USING delta LOCATION '{path}'")
         else:
             version = open_table(ref, self._at).version
-            source = f"delta.{_quoted(str(ref.path))} VERSION AS OF {version}"
+            source = f"delta.{quoted(str(ref.path))} VERSION AS OF {version}"
             self._spark.sql(f"CREATE VIEW {schema}.{name} AS SELECT * FROM {source}")
         self._bound.add(ref.qualified_name)
 
@@ -155,7 +156,3 @@ def _holds_variant(kind: "DataType") -> bool:
     if isinstance(kind, T.MapType):
         return _holds_variant(kind.valueType)
     return isinstance(kind, T.VariantType)
-
-
-def _quoted(identifier: str) -> str:
-    return "`" + identifier.replace("`", "``") + "`"

@@ -18,10 +18,11 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import cols
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.grouping import Windowed, require_columns
-from headwater_streams.windows.spec import FoldedWindow, quoted
+from headwater_streams.windows.spec import FoldedWindow
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class KeyGroups(FoldedWindow):
 
     def key_parts(self) -> dict[str, Column]:
         """See `FoldedWindow`."""
-        return dict(zip(self.by, quoted(self.by), strict=True))
+        return dict(zip(self.by, cols(self.by), strict=True))
 
 
 def grouped(df: DataFrame, *, by: Sequence[str], state: str) -> Windowed:

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.aggregates.grouped import grouped
 from headwater_streams.arguments import require_list
+from headwater_streams.columns import col, cols
 from headwater_streams.windows.grouping import require_columns
-from headwater_streams.windows.spec import quoted
 
 _NEWEST = "_newest"
 
@@ -47,6 +47,6 @@ def latest(df: DataFrame, *, by: Sequence[str], order: str | Sequence[str], stat
     if not ranked:
         ranked = tuple(by)
     groups = grouped(df, by=by, state=state)
-    newest = groups.agg(F.max(F.struct(*quoted(ranked))).alias(_NEWEST))
-    columns = [F.col(f"`{name}`") if name in by else F.col(_NEWEST)[name].alias(name) for name in df.columns]
+    newest = groups.agg(F.max(F.struct(*cols(ranked))).alias(_NEWEST))
+    columns = [col(name) if name in by else F.col(_NEWEST)[name].alias(name) for name in df.columns]
     return newest.select(*columns)

@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.arguments import require_list
+from headwater_streams.columns import col, cols
 from headwater_streams.errors import JobDefinitionError
 
 
@@ -34,6 +35,6 @@ def top(n: int, order: str, columns: Sequence[str] = ()) -> Column:
     if n < 1:
         raise JobDefinitionError(f"top: n={n} is below 1")
     names = [order, *[name for name in columns if name != order]]
-    row = F.struct(*[F.col(f"`{name}`") for name in names])
-    ranked = F.when(F.col(f"`{order}`").isNotNull(), row)
+    row = F.struct(*cols(names))
+    ranked = F.when(col(order).isNotNull(), row)
     return F.slice(F.sort_array(F.collect_list(ranked), asc=False), 1, n)

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.columns import col, cols
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 
 SHOWN = 5
@@ -118,7 +119,7 @@ def _buckets(
     named = list(dict.fromkeys((*keys, *columns)))
     sides = []
     for rows, sign in ((before, -1), (after, 1)):
-        parts = [part for name in named for part in _parts(rows.schema[name].dataType, F.col(f"`{name}`"))]
+        parts = [part for name in named for part in _parts(rows.schema[name].dataType, col(name))]
         hashed = F.xxhash64(*parts)
         # A sum of halves never overflows, and needs no decimals.
         low, high = hashed.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(hashed, 32)
@@ -171,7 +172,7 @@ def _repeats(rows: DataFrame) -> bool:
 
 def _numbered(rows: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
     """Rows of one key told apart by their order, so that each is compared with one of the other side."""
-    of_key = Window.partitionBy(*[f"`{key}`" for key in keys]).orderBy(_json(columns))
+    of_key = Window.partitionBy(*cols(keys)).orderBy(_json(columns))
     return rows.withColumn(_NUMBER, F.row_number().over(of_key))
 
 
@@ -202,7 +203,7 @@ def distinct_offsets(rows: DataFrame) -> tuple[int, int]:
 
 def content(rows: DataFrame) -> Column:
     """A row's hash over all its columns, NULLs and nested values included."""
-    flags = [F.col(f"`{f.name}`").isNull() for f in rows.schema.fields]
+    flags = [col(f.name).isNull() for f in rows.schema.fields]
     return F.xxhash64(*[_hashable(f) for f in rows.schema.fields], *flags).cast("decimal(20,0)")
 
 
@@ -225,7 +226,7 @@ def content_of(rows: DataFrame, affected: Column) -> tuple[Content, Content]:
 def _side(
     rows: DataFrame, keys: Sequence[str], columns: Sequence[str], side: str, buckets: set[int]
 ) -> DataFrame:
-    named = [F.col(f"`{key}`").alias(f"_{side}_{i}") for i, key in enumerate(keys)]
+    named = [col(key).alias(f"_{side}_{i}") for i, key in enumerate(keys)]
     key, all_of_it = _json(keys), _json(columns)
     selected = rows.select(
         *named,
@@ -242,7 +243,7 @@ def _bucket(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> Column:
     """A row's bucket: as text by a key whose type was changed, so that it stays in it."""
     told_by = []
     for key in keys:
-        value, kind = F.col(f"`{key}`"), before.schema[key].dataType
+        value, kind = col(key), before.schema[key].dataType
         is_same = kind == after.schema[key].dataType and isinstance(kind, _HASHED_ALIKE)
         told_by.append(value if is_same else value.cast("string"))
     return F.pmod(F.xxhash64(*told_by), F.lit(_BUCKETS)).cast("int")
@@ -260,7 +261,7 @@ def _parts(kind: T.DataType, value: Column) -> list[Column]:
 
 def _json(columns: Sequence[str]) -> Column:
     """The columns as one JSON text: comparable whatever their types, and a sample that a person can read."""
-    return F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns]), _JSON)
+    return F.to_json(F.struct(*cols(columns)), _JSON)
 
 
 def _all_equal(pairs: Sequence[tuple[str, str]]) -> Column:
@@ -281,5 +282,5 @@ def _samples(rows: DataFrame, limit: int) -> dict[str, list[dict[str, Any]]]:
 
 
 def _hashable(field: T.StructField) -> Column:
-    column = F.col(f"`{field.name}`")
+    column = col(field.name)
     return F.to_json(column, _JSON) if "map<" in field.dataType.simpleString() else column

@@ -33,6 +33,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from headwater_streams.arguments import require_list
+from headwater_streams.columns import col, cols
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.columns import (
@@ -176,7 +177,7 @@ def as_of(
     require_equatable("as_of", left, right, keys)
     once = {*keys.values(), *([right_time] if right_time == left_time else [])}
     added = [name for name in right.columns if name not in once]
-    require_apart("as_of", left, right.select(*[f"`{name}`" for name in added]), ())
+    require_apart("as_of", left, right.select(*cols(added)), ())
     require_comparable("as_of", right)
     (rows, coordinates), both = revealed(left), has_hidden(right, OFFSET)
     if both and not coordinates:
@@ -195,9 +196,9 @@ def as_of(
         found = _found(rows, reveal(right, ROW_COLUMNS) if both else right, spec)
     if how == "inner" and not is_recording():
         found = found.filter(F.col(_FOUND).isNotNull())
-    visible = [F.col(f"{_LEFT}.`{name}`").alias(name) for name in left.columns]
-    visible += [F.col(f"{_FOUND}.`{name}`").alias(name) for name in added]
-    hidden = [F.col(f"{_LEFT}.`{name}`").alias(name) for name in coordinates]
+    visible = [col(_LEFT, name).alias(name) for name in left.columns]
+    visible += [col(_FOUND, name).alias(name) for name in added]
+    hidden = [col(_LEFT, name).alias(name) for name in coordinates]
     if both:
         partner = F.when(F.col(_FOUND).isNotNull(), source_range(_FOUND))
         hidden.append(F.array(source_range(_LEFT), partner).cast(SOURCES_TYPE).alias(SOURCES))
@@ -214,7 +215,7 @@ def _outline(left: DataFrame, right: DataFrame, spec: AsOf, *, both: bool) -> Da
     other = right.select(F.struct("*").alias(_FOUND))
     same = F.lit(True)
     for here, there in spec.by:
-        same &= F.col(f"{_LEFT}.`{here}`") == F.col(f"{_FOUND}.`{there}`")
+        same &= col(_LEFT, here) == col(_FOUND, there)
     return one.join(other, same, spec.how)
 
 
@@ -223,17 +224,17 @@ def _found(left: DataFrame, right: DataFrame, spec: AsOf) -> DataFrame:
     ahead = spec.direction != "backward"
     one = left.select(
         _key_struct([here for here, _ in spec.by]).alias(_KEYS),
-        F.col(f"`{spec.left_time}`").alias(_TIME),
+        col(spec.left_time).alias(_TIME),
         F.lit(1).alias(_SIDE),
         F.struct("*").alias(_LEFT),
         F.lit(None).cast(right.select(F.struct("*")).schema[0].dataType).alias(_RIGHT),
     )
-    complete = F.col(f"`{spec.right_time}`").isNotNull()
+    complete = col(spec.right_time).isNotNull()
     for _, there in spec.by:
-        complete &= F.col(f"`{there}`").isNotNull()
+        complete &= col(there).isNotNull()
     other = right.filter(complete).select(
         _key_struct([there for _, there in spec.by]).alias(_KEYS),
-        F.col(f"`{spec.right_time}`").alias(_TIME),
+        col(spec.right_time).alias(_TIME),
         F.lit(0).alias(_SIDE),
         F.lit(None).cast(left.select(F.struct("*")).schema[0].dataType).alias(_LEFT),
         F.struct("*").alias(_RIGHT),
@@ -247,7 +248,7 @@ def _found(left: DataFrame, right: DataFrame, spec: AsOf) -> DataFrame:
         order = Window.partitionBy(_KEYS).orderBy(F.col(_TIME).desc(), _SIDE, _RIGHT)
         rows = rows.withColumn(_AHEAD, F.last(_RIGHT, ignorenulls=True).over(order))
     lefts = rows.filter(F.col(_SIDE) == 1)
-    back, forward = F.col(f"{_BACK}.`{spec.right_time}`"), F.col(f"{_AHEAD}.`{spec.right_time}`")
+    back, forward = col(_BACK, spec.right_time), col(_AHEAD, spec.right_time)
     within = F.expr(interval_sql(spec.tolerance)) if spec.tolerance is not None else None
     if spec.direction != "forward":
         near = (
@@ -282,7 +283,7 @@ def _final(left: DataFrame, right: DataFrame, spec: AsOf, asked: Answering) -> D
     now, before = _moment(asked.now_us), _moment(asked.before_us)
     time = F.col(_TIME)
     # What is seen of the time behind the watermark is all that there will ever be; beyond it a better row may come.
-    known = rights.filter(F.col(f"`{spec.right_time}`") <= now)
+    known = rights.filter(col(spec.right_time) <= now)
     found = _found(lefts, known, spec)
     final_at = time
     if spec.direction != "backward":
@@ -291,10 +292,8 @@ def _final(left: DataFrame, right: DataFrame, spec: AsOf, asked: Answering) -> D
         latest = time + bound
         if spec.direction == "nearest":
             # What is found behind leaves only so much room for something nearer ahead.
-            latest = F.least(
-                latest, F.timestamp_micros(2 * _us(time) - _us(F.col(f"{_BACK}.`{spec.right_time}`")))
-            )
-        final_at = F.greatest(time, F.least(latest, F.col(f"{_AHEAD}.`{spec.right_time}`")))
+            latest = F.least(latest, F.timestamp_micros(2 * _us(time) - _us(col(_BACK, spec.right_time))))
+        final_at = F.greatest(time, F.least(latest, col(_AHEAD, spec.right_time)))
     read_before = F.col(f"{_LEFT}.{READ_BEFORE}")
     is_final = F.coalesce(final_at <= now, F.lit(False))
     was_final = read_before & F.coalesce(final_at <= before, F.lit(False))
@@ -313,7 +312,7 @@ def _final(left: DataFrame, right: DataFrame, spec: AsOf, asked: Answering) -> D
 
 def _key_struct(names: Sequence[str]) -> Column:
     # Named alike on both sides, so that the structs are of one type.
-    return F.struct(*[F.col(f"`{name}`").alias(f"k{i}") for i, name in enumerate(names)], F.lit(0).alias("_"))
+    return F.struct(*[col(name).alias(f"k{i}") for i, name in enumerate(names)], F.lit(0).alias("_"))
 
 
 def _moment(time_us: int | None) -> Column:

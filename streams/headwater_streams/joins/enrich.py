@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.arguments import require_list
+from headwater_streams.columns import col, cols
 from headwater_streams.errors import JobDefinitionError, LookupKeyError
 from headwater_streams.joins.columns import require_apart, require_columns, require_equatable, revealed
 from headwater_streams.runtime.operators import is_recording
@@ -59,16 +60,16 @@ def enrich(
     require_columns("enrich", "table's", table, list(keys.values()))
     added = [name for name in table.columns if name not in keys.values()]
     require_equatable("enrich", rows, table, keys)
-    require_apart("enrich", rows, table.select(*[f"`{name}`" for name in added]), ())
+    require_apart("enrich", rows, table.select(*cols(added)), ())
     require_unique("enrich", table, list(keys.values()))
     visible = rows.columns
     left, hidden = revealed(rows)
     condition = F.lit(True)
     for here, there in keys.items():
-        condition &= F.col(f"l.`{here}`") == F.col(f"r.`{there}`")
+        condition &= col("l", here) == col("r", there)
     joined = left.alias("l").join(table.alias("r"), condition, how)
     result = joined.select(
-        *[F.col(f"l.`{name}`") for name in (*visible, *hidden)], *[F.col(f"r.`{name}`") for name in added]
+        *[col("l", name) for name in (*visible, *hidden)], *[col("r", name) for name in added]
     )
     return hide(result, hidden) if hidden else result
 
@@ -93,10 +94,8 @@ def require_unique(operator: str, table: DataFrame, keys: Sequence[str]) -> None
         return
     whole = F.lit(True)
     for name in keys:
-        whole &= F.col(f"`{name}`").isNotNull()
-    counted = (
-        table.filter(whole).groupBy(*[f"`{name}`" for name in keys]).agg(F.count(F.lit(1)).alias("_count"))
-    )
+        whole &= col(name).isNotNull()
+    counted = table.filter(whole).groupBy(*cols(keys)).agg(F.count(F.lit(1)).alias("_count"))
     twice = counted.filter("_count > 1").limit(_NAMED).collect()
     if twice:
         told = "; ".join(

@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.arguments import require_list
+from headwater_streams.columns import col
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.columns import require_apart, require_columns, require_equatable, source_range
@@ -70,10 +71,10 @@ class IntervalJoin:
 
     def condition(self) -> Column:
         """The join condition over the aliases `l` and `r`."""
-        left_time, right_time = F.col(f"l.`{self.left_time}`"), F.col(f"r.`{self.right_time}`")
+        left_time, right_time = col("l", self.left_time), col("r", self.right_time)
         condition = (right_time >= left_time) & (right_time <= left_time + F.expr(interval_sql(self.within)))
         for name in self.on:
-            left, right = F.col(f"l.`{name}`"), F.col(f"r.`{name}`")
+            left, right = col("l", name), col("r", name)
             # Spark's outer join of streams looks NULL up in its state like any key; as a batch it does not join it.
             condition &= (left == right) & left.isNotNull() & right.isNotNull()
         return condition
@@ -126,9 +127,9 @@ def join(
             "join: one side is a stream and the other is not; use hw.enrich or hw.as_of for a static side"
         )
     traced, sides = has_hidden(left, OFFSET) and has_hidden(right, OFFSET), {"left": left, "right": right}
-    visible = [_either(name, spec) if name in spec.on else F.col(f"l.`{name}`") for name in left.columns]
+    visible = [_either(name, spec) if name in spec.on else col("l", name) for name in left.columns]
     if how != "semi":
-        visible += [F.col(f"r.`{name}`") for name in right.columns if name not in spec.on]
+        visible += [col("r", name) for name in right.columns if name not in spec.on]
     hidden: list[Column] = []
     if traced:
         left, right = reveal(left, ROW_COLUMNS), reveal(right, ROW_COLUMNS)
@@ -147,7 +148,7 @@ def join(
 
 
 def _kept(joined: DataFrame, spec: IntervalJoin) -> DataFrame:
-    no_left, no_right = F.col(f"l.`{spec.left_time}`").isNull(), F.col(f"r.`{spec.right_time}`").isNull()
+    no_left, no_right = col("l", spec.left_time).isNull(), col("r", spec.right_time).isNull()
     observed = joined.observe(
         EXPIRED_METRIC,
         F.count_if(~no_left & ~no_right).alias("pairs"),
@@ -164,8 +165,8 @@ def _kept(joined: DataFrame, spec: IntervalJoin) -> DataFrame:
 
 def _either(name: str, spec: IntervalJoin) -> Column:
     """A column that both sides have: the left row's, or the right row's where there is no left one."""
-    left = F.col(f"l.`{name}`")
-    return F.coalesce(left, F.col(f"r.`{name}`")).alias(name) if "right" in spec.keeps else left
+    left = col("l", name)
+    return F.coalesce(left, col("r", name)).alias(name) if "right" in spec.keeps else left
 
 
 def _sources(spec: IntervalJoin) -> Column:

@@ -21,6 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import cols
+from headwater_streams.names import quoted
 from headwater_streams.plural import counted
 from headwater_streams.quality.asked import shown_as_json
 from headwater_streams.quality.guarded import may_raise, raises, violates
@@ -140,7 +142,7 @@ class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any],
     ) -> tuple[int, list[str]]:
-        keys = [F.col(_quoted(name)) for name in metric_value_kwargs["columns"]]
+        keys = cols(metric_value_kwargs["columns"])
         frame = _table(execution_engine, metric_domain_kwargs)
         repeated = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
         count = repeated.count()
@@ -261,7 +263,7 @@ def _arguments(expectation: SqlExpectation) -> dict[str, Any]:
         judged = f"to_json(struct({expectation.condition} AS passed, {observed} AS observed))"
         return {"aggregate": judged, "calls": list(expectation.calls)}
     if expectation.kind == "no_nulls":
-        return {"condition": " AND ".join(f"{_quoted(name)} IS NOT NULL" for name in expectation.columns)}
+        return {"condition": " AND ".join(f"{quoted(name)} IS NOT NULL" for name in expectation.columns)}
     return {"condition": expectation.text}
 
 
@@ -325,10 +327,6 @@ def _table(engine: SparkDFExecutionEngine, domain: dict[str, Any]) -> DataFrame:
 
 def _as_json(frame: DataFrame) -> list[str]:
     return [row["row"] for row in frame.select(F.to_json(F.struct("*")).alias("row")).collect()]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _short(value: object) -> str:

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlparse
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from headwater_streams.columns import col
 from headwater_streams.delta_rows import table_id
 from headwater_streams.errors import DataLossError, IncompatibleTableError, LookupKeyError
 from headwater_streams.joins.enrich import trusting
@@ -134,7 +134,7 @@ class Lookups:
                     f"job {self._job.name!r}: the look-up {declared.name} had {field.name} "
                     f"{field.dataType.simpleString()} when the job was planned, and has {has} at version {version}"
                 )
-        return frame.select(*[F.col(f"`{column}`") for column in self._schemas[name].fieldNames()])
+        return frame.select(*[col(column) for column in self._schemas[name].fieldNames()])
 
     def _gone(self, name: str, version: int, why: str) -> DataLossError:
         table = self._job.lookups[name].name

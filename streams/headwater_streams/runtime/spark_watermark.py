@@ -25,6 +25,7 @@ from headwater_streams.gateway import jvm_class, scala_object, to_list
 from headwater_streams.ledger.entry import NO_WATERMARK_MS
 from headwater_streams.runtime.checkpoint import last_planned, plan_before_first_batch
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.state_shape import analysed_nodes
 
 _METADATA = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata"
 _PIECES = "spark.sql.streaming.internal.stateStore.partitions"
@@ -50,7 +51,8 @@ def begin_before_history(context: StageContext, checkpoint: Path, stream: DataFr
 
 def watermark_node(stream: DataFrame) -> str:
     """The id of the `EventTimeWatermark` that a frame has just been given, which Spark knows its watermark by."""
-    return str(stream._jdf.queryExecution().analyzed().nodeId().toString())  # noqa: SLF001 - as above
+    made = next(node for node in analysed_nodes(stream) if str(node.nodeName()) == "EventTimeWatermark")
+    return str(made.nodeId().toString())
 
 
 def put_back(spark: SparkSession, execution: Any, known_ms: Mapping[str, int]) -> None:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.columns import with_watermark
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import empty_frame, jvm_class, scala_object
 from headwater_streams.joins.enrich import trusting
@@ -87,5 +88,5 @@ def _stream(spark: SparkSession, declared: Input, schema: T.StructType) -> DataF
     ]
     rows = ticks.select(*columns)
     if declared.event_time is not None and declared.watermark is not None:
-        rows = rows.withWatermark(declared.event_time, declared.watermark)
+        rows = with_watermark(rows, declared.event_time, declared.watermark)
     return hide(rows, ROW_COLUMNS)

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.dedup import ByKey
 from headwater_streams.gateway import scala_object, to_list
+from headwater_streams.names import quoted
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.state_shape import nodes_of
 from headwater_streams.runtime.unions import input_of
@@ -82,4 +83,7 @@ def _named(plan: Any) -> set[str]:
 
 def _is_in(column: str, text: str) -> bool:
     """Whether SQL may name a column: it does, or a word of it, or of a text in it, is the same."""
-    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) is not None
+    return any(
+        re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+        for name in (column, quoted(column))
+    )

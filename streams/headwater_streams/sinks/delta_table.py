@@ -25,13 +25,14 @@ from delta import exceptions
 from deltalake import DeltaTable as DeltaLake
 from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.atomic_file import atomic_file
+from headwater_streams.columns import col
 from headwater_streams.delta_files import opened_table
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
+from headwater_streams.names import quoted
 from headwater_streams.sinks.file_statistics import statistics_of
 from headwater_streams.sinks.live_files import LiveFile, all_files, files_with
 from headwater_streams.sinks.marks import Marks
@@ -146,7 +147,7 @@ class DeltaTransaction:
         if _columns(df.schema) != _columns(self._schema):  # nine calls to the JVM for each column
             there = set(df.columns)
             kept = [f for f in self._schema.fields if f.name in there]
-            df = df.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in kept])
+            df = df.select(*[col(f.name).cast(f.dataType).alias(f.name) for f in kept])
         with self._without_statistics():
             added = to_list(self._transaction.writeFiles(df._jdf))  # noqa: SLF001
         files, rows = [], 0
@@ -267,8 +268,10 @@ def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructTyp
     existing = set(_schema_of(path).fieldNames())
     added = [f for f in nullable.fields if f.name not in existing]
     if added:
-        listed = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in added)
-        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
+        session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's own text of a type quotes no field of a struct
+        kinds = [session.parseDataType(f.dataType.json()).sql() for f in added]
+        listed = ", ".join(f"{quoted(f.name)} {kind}" for f, kind in zip(added, kinds, strict=True))
+        spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({listed})")
 
 
 def tell_state(path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col, cols
 from headwater_streams.sinks.scd_target import CHANGES, DELETED, IS_CURRENT, VALID_FROM, VALID_TO
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -32,7 +33,7 @@ def newest(events: DataFrame, keys: Sequence[str], sequence: str) -> DataFrame:
         keys: The key columns.
         sequence: The column that orders the events of a key.
     """
-    backwards = Window.partitionBy(*_columns(keys)).orderBy(*[c.desc() for c in _order(sequence)])
+    backwards = Window.partitionBy(*cols(keys)).orderBy(*[c.desc() for c in _order(sequence)])
     last = events.withColumn(_PLACE, F.row_number().over(backwards)).filter(F.col(_PLACE) == 1)
     return last.filter(~F.col(DELETED)).drop(_PLACE, DELETED).withColumn(CHANGES, F.lit(1).cast("long"))
 
@@ -46,13 +47,13 @@ def history(events: DataFrame, keys: Sequence[str], sequence: str, tracked: Sequ
         sequence: The column that orders the events of a key.
         tracked: The columns whose change begins a version.
     """
-    of_key = Window.partitionBy(*_columns(keys)).orderBy(*_order(sequence))
-    at = F.col(f"`{sequence}`")
+    of_key = Window.partitionBy(*cols(keys)).orderBy(*_order(sequence))
+    at = col(sequence)
     counted = events.withColumn(_NEXT, F.lead(at).over(of_key)).filter(
         F.col(_NEXT).isNull() | (F.col(_NEXT) != at)
     )
-    before = F.lag(F.struct(DELETED, F.struct(*_columns(tracked)).alias("values"))).over(of_key)
-    same = F.col(f"{_BEFORE}.values").eqNullSafe(F.struct(*_columns(tracked)))
+    before = F.lag(F.struct(DELETED, F.struct(*cols(tracked)).alias("values"))).over(of_key)
+    same = F.col(f"{_BEFORE}.values").eqNullSafe(F.struct(*cols(tracked)))
     begins = F.col(_BEFORE).isNull() | F.col(f"{_BEFORE}.{DELETED}") | F.col(DELETED) | ~same
     marked = counted.select(
         "*",
@@ -69,7 +70,7 @@ def history(events: DataFrame, keys: Sequence[str], sequence: str, tracked: Sequ
     ).filter(F.col(_LAST) & ~F.col(DELETED))
     gone = {_NEXT, _BEFORE, _BEGINS, _BEGAN, _LAST, _PLACE, DELETED, VALID_TO, sequence, *_OWN}
     return versions.select(
-        *_columns([name for name in versions.columns if name not in gone]),
+        *cols([name for name in versions.columns if name not in gone]),
         F.col(f"{_BEGAN}.{VALID_FROM}").alias(VALID_FROM),
         VALID_TO,
         F.col(VALID_TO).isNull().alias(IS_CURRENT),
@@ -81,7 +82,7 @@ def history(events: DataFrame, keys: Sequence[str], sequence: str, tracked: Sequ
 def _order(sequence: str) -> list[Column]:
     """What orders the events of a key; the last parts tell what nothing else does, so that no two are alike."""
     return [
-        F.col(f"`{sequence}`"),
+        col(sequence),
         F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),
         F.coalesce(F.col(f"{ORIGIN}.topic"), F.col(TOPIC)),
         F.coalesce(F.col(f"{ORIGIN}.partition"), F.col(PARTITION)),
@@ -91,7 +92,3 @@ def _order(sequence: str) -> list[Column]:
         F.col(PARTITION),
         F.col(OFFSET),
     ]
-
-
-def _columns(names: Sequence[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in names]

@@ -30,6 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.arguments import require_list
+from headwater_streams.columns import col
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import CHANGES_SUFFIX, DeltaTarget
 from headwater_streams.sources.coordinates import COMMIT_FIELDS, ROW_FIELDS
@@ -117,11 +118,9 @@ class ScdTarget(DeltaTarget):
     @property
     def missing(self) -> list[Problem]:
         """What makes an event one that cannot be applied."""
-        keys = [
-            Problem(name, F.col(f"`{name}`").isNull(), f"the key {name} is missing") for name in self.keys
-        ]
+        keys = [Problem(name, col(name).isNull(), f"the key {name} is missing") for name in self.keys]
         why = f"{self.sequence_by}, which orders the changes, is missing"
-        return [*keys, Problem(self.sequence_by, F.col(f"`{self.sequence_by}`").isNull(), why)]
+        return [*keys, Problem(self.sequence_by, col(self.sequence_by).isNull(), why)]
 
     def problems(self, result: T.StructType) -> Iterator[str]:
         """What does not fit between the target and the function's columns, a sentence each."""

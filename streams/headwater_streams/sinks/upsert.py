@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
 from headwater_streams.sinks.live_files import LiveFile
@@ -89,14 +90,14 @@ def _replaced(
     columns = []
     for name in held.columns:
         if name not in rows.columns:  # the job no longer gives it, and what it once gave is not of these rows
-            columns.append(F.when(F.col("s._new").isNull(), F.col(f"t.`{name}`")).alias(name))
+            columns.append(F.when(F.col("s._new").isNull(), col("t", name)).alias(name))
             continue
-        new = F.col(f"s.`{name}`")
+        new = col("s", name)
         if name in updates:
             new = F.when(both, F.expr(updates[name])).otherwise(new)
-        columns.append(F.when(F.col("s._new"), new).otherwise(F.col(f"t.`{name}`")).alias(name))
+        columns.append(F.when(F.col("s._new"), new).otherwise(col("t", name)).alias(name))
     return t.join(s, _same_keys(keys), "full_outer").select(*columns)
 
 
 def _same_keys(keys: Sequence[str]) -> Column:
-    return reduce(Column.__and__, [F.col(f"t.`{key}`").eqNullSafe(F.col(f"s.`{key}`")) for key in keys])
+    return reduce(Column.__and__, [col("t", key).eqNullSafe(col("s", key)) for key in keys])

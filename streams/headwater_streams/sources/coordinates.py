@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.columns import col
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import scala_object, to_list
 
@@ -90,7 +91,7 @@ _METADATA_COLUMN = {"__metadata_col": True}  # catalyst's METADATA_COL_ATTR_KEY
 
 def hide(df: DataFrame, names: Sequence[str]) -> DataFrame:
     """Makes columns invisible to `select("*")` and friends while they stay reachable by name."""
-    visible = [F.col(f"`{name}`") for name in df.columns if name not in names]
+    visible = [col(name) for name in df.columns if name not in names]
     marked = df.select(*visible, *[F.col(name).alias(name, metadata=_METADATA_COLUMN) for name in names])
     hidden = marked.select(*visible)
     project = scala_object(df.sparkSession, "org.apache.spark.sql.catalyst.plans.logical.Project")

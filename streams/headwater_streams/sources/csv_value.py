@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import quoted
 from headwater_streams.sources.json_value import CORRUPT
 from headwater_streams.sources.parsers.typed import typed
 from headwater_streams.sources.problems import Problem
@@ -179,7 +180,7 @@ def _from_csv(text: Column, fields: Sequence[T.StructField], form: Csv) -> Colum
     few = F.octet_length(line) < _MOST_COLUMNS
     separators = F.char_length(line) - F.char_length(F.replace(line, F.lit(form.sep), F.lit("")))
     few |= separators < _MOST_COLUMNS * len(form.sep)
-    ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
+    ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
     return F.when(few, F.from_csv(line, ddl, form.options))
 
 

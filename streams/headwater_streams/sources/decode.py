@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.arguments import named_twice
+from headwater_streams.columns import col, cols
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Check
 from headwater_streams.quality.guarded import may_raise, raises, violates
@@ -88,7 +89,7 @@ class _Decoder:
     ) -> None:
         """Args: the value's columns; input checks that quarantine; what can be wrong with columns, and before them;
         columns that are not in the value."""
-        where = {name: apart[name] if name in apart else F.col(f"{VALUE}.`{name}`") for name in columns}
+        where = {name: apart[name] if name in apart else col(VALUE, name) for name in columns}
         self._columns = {name: column.alias(name) for name, column in where.items()}
         self._checks, self._of_columns, self._of_record = checks, of_columns, of_record
         self._made: tuple[Column, tuple[Problem, ...]] | None = None
@@ -97,7 +98,7 @@ class _Decoder:
         # Checks speak of the value's columns by their bare names; none of them begins with "_".
         wide = frame.select("*", *self._columns.values())
         bad, problems = self._made = self._made or self._make(wide)
-        return Decoded(wide.select(*names, bad), self._columns, problems)
+        return Decoded(wide.select(*cols(names), bad), self._columns, problems)
 
     def _make(self, wide: DataFrame) -> tuple[Column, tuple[Problem, ...]]:
         later = [*self._of_columns, *[failing(wide, check) for check in self._checks]]
@@ -168,7 +169,7 @@ class RowDecoder(_Decoder):
     def __init__(self, declared: Input, columns: Sequence[str], checks: Sequence[Check]) -> None:
         """Args: the table's declaration; its own columns; input checks that quarantine."""
         super().__init__(columns, checks, time_problems(declared, F.col(VALUE), ahead=False))
-        value = F.struct(*[F.col(f"`{name}`") for name in columns])
+        value = F.struct(*cols(columns))
         self._own = frozenset(columns)
         self._row = [
             F.lit(None).cast("binary").alias(KEY),
@@ -184,7 +185,7 @@ class RowDecoder(_Decoder):
     def decode(self, rows: DataFrame) -> Decoded:
         """Decodes rows; columns that are neither the value's nor coordinates stay beside."""
         extra = [name for name in rows.columns if name not in self._own and name not in ROW_COLUMNS]
-        decoded = rows.select(*ROW_COLUMNS, *self._row, *extra)
+        decoded = rows.select(*ROW_COLUMNS, *self._row, *cols(extra))
         return self._judged(decoded, [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, *extra])
 
 
@@ -251,7 +252,7 @@ def _unreadable(schema: T.StructType) -> list[Problem]:
     deltalake opens no table, with a key twice in a map DuckDB reads none of its rows."""
     found = []
     for field in schema.fields:
-        value = F.col(f"{VALUE}.`{field.name}`")
+        value = col(VALUE, field.name)
         # `far_times` looks at these, all at once.
         is_time = isinstance(field.dataType, T.TimestampType)
         beyond = None if is_time else somewhere(field.dataType, value, is_far_day)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.aggregates import grouped
+from headwater_streams.columns import col
 from headwater_streams.errors import StreamsError
 from headwater_streams.joins.interval import How, join
 from headwater_streams.joins.union import union
@@ -108,7 +109,7 @@ class Query:
             if len(rows.columns) != len(united.columns):
                 place.fail(f"UNION ALL of {len(united.columns)} columns and {len(rows.columns)}")
             names = zip(rows.columns, united.columns, strict=True)
-            renamed = rows.select(*[F.col(f"`{name}`").alias(wanted) for name, wanted in names])
+            renamed = rows.select(*[col(name).alias(wanted) for name, wanted in names])
             united = place.of(partial(union, united, renamed))
         return united
 
@@ -148,7 +149,7 @@ class Query:
         aggregates = [output for output in group.outputs if output.column is None]
         columns = [(o.piece.place, F.expr(o.piece.text).alias(o.name)) for o in aggregates]
         found = _judged(windowed.agg, columns)
-        order = [F.col(f"`{output.column or output.name}`").alias(output.name) for output in group.outputs]
+        order = [col(output.column or output.name).alias(output.name) for output in group.outputs]
         return group.place.of(lambda: found.select(*order))
 
 

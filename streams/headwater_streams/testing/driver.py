@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater_streams.columns import col
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits, next_commit
@@ -284,7 +285,8 @@ class JobDriver:
         if wrong:
             own = [column for column in frame.columns if not column.startswith("_")]
             raise ValueError(f"{name} has no column {wrong[0]!r}; it has {nearest(wrong[0], own)}")
-        collected = frame.select(*columns).collect() if columns else frame.collect()
+        picked = [col(name) if name in frame.columns else name for name in columns]
+        collected = frame.select(*picked).collect() if columns else frame.collect()
         return sorted((tuple(row) for row in collected), key=repr)
 
     def _plain_rows(self, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:

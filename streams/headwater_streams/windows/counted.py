@@ -30,6 +30,7 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col, cols
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import to_list
 from headwater_streams.joins.columns import revealed
@@ -48,7 +49,7 @@ from headwater_streams.sources.coordinates import (
     hide,
 )
 from headwater_streams.windows.grouping import require_columns
-from headwater_streams.windows.spec import WindowSpec, quoted
+from headwater_streams.windows.spec import WindowSpec
 
 NUMBER = "_number"
 """A row's number among those of its key, from 0."""
@@ -70,7 +71,7 @@ class CountWindow(WindowSpec):
 
     def closes(self) -> Column:
         """See `WindowSpec`: a row behind the watermark would shift windows that are written."""
-        return F.col(f"`{self.time}`")
+        return col(self.time)
 
     def index(self, number: str) -> Column:
         """The window of the row with this number, a column's name."""
@@ -109,7 +110,7 @@ class CountedRows:
         instead = record(self.spec)
         if instead is not None:
             return instead
-        spec, by = self.spec, quoted(self.spec.by)
+        spec, by = self.spec, cols(self.spec.by)
         rows, coordinates = revealed(counted(self.df, "window"))
         needed = _needed(rows, spec, aggregates, coordinates)
         rows = rows.select(*needed)
@@ -126,7 +127,7 @@ class CountedRows:
             place = _placing.get() or _placed
             placed = place(rows, spec)
             state = [F.sort_array(F.collect_list(F.struct(*PLACE))).alias(_PLACES)] if coordinates else []
-        time = F.col(f"`{spec.time}`")
+        time = col(spec.time)
         grouped = placed.groupBy(*by, spec.index(NUMBER).alias(_INDEX)).agg(
             F.min(time).alias(_START),
             F.max(time).alias(_END),
@@ -138,7 +139,7 @@ class CountedRows:
         bounds = [F.col(name).alias(name.removeprefix("_")) for name in (_INDEX, _START, _END)]
         sources = F.lit(None) if is_recording() else _ranges(F.col(_PLACES)) if state else None
         hidden = [F.col(ROWS), *([] if sources is None else [sources.cast(SOURCES_TYPE).alias(SOURCES)])]
-        flat = grouped.select(*by, *bounds, *quoted(names), *hidden)
+        flat = grouped.select(*by, *bounds, *cols(names), *hidden)
         return made(hide(flat, [ROWS] if sources is None else [ROWS, SOURCES]), window=self.df)
 
 
@@ -170,7 +171,7 @@ def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ())
 
 def key_of(spec: CountWindow) -> list[Column]:
     """A key's columns; without any, all rows have the same."""
-    return quoted(spec.by) or [F.lit(0)]
+    return cols(spec.by) or [F.lit(0)]
 
 
 def _placed(rows: DataFrame, spec: CountWindow) -> DataFrame:
@@ -181,8 +182,8 @@ def _placed(rows: DataFrame, spec: CountWindow) -> DataFrame:
             f.name for f in rows.schema.fields if "map<" in f.dataType.simpleString()
         }  # they have no order
         ties = tuple(name for name in rows.columns if name not in maps)
-    known = rows.filter(F.col(f"`{spec.time}`").isNotNull())
-    ordered = Window.partitionBy(*key_of(spec)).orderBy(*quoted((spec.time, *ties)))
+    known = rows.filter(col(spec.time).isNotNull())
+    ordered = Window.partitionBy(*key_of(spec)).orderBy(*cols((spec.time, *ties)))
     numbered = known.withColumn(NUMBER, F.row_number().over(ordered).cast("long") - 1)
     count = F.count(F.lit(1)).over(Window.partitionBy(*key_of(spec)))
     full = numbered.withColumn("_count", count).filter(spec.index(NUMBER) < spec.index("_count"))
@@ -194,13 +195,13 @@ def _needed(
 ) -> list[Column]:
     """The columns that the windows are made of: no others are kept in state. Without coordinates all, for the order."""
     if not coordinates:
-        return quoted(tuple(rows.columns))
+        return cols(tuple(rows.columns))
     node = next(analysed_nodes(rows.groupBy().agg(F.count(F.lit(1)), *aggregates)))
     used = {str(attribute.name()) for attribute in to_list(node.references().toSeq())}
     wanted = {spec.time, *spec.by, *PLACE, *used}
     if str(node.nodeName()) != "Aggregate":  # the analyser took the aggregates apart
         wanted = set(rows.columns) - (set(ROW_COLUMNS) - {*PLACE})
-    return quoted(tuple(name for name in rows.columns if name in wanted))
+    return cols(tuple(name for name in rows.columns if name in wanted))
 
 
 def _ranges(places: Column) -> Column:

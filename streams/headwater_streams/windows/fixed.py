@@ -5,6 +5,7 @@ from datetime import timedelta
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col
 from headwater_streams.durations import in_micros
 from headwater_streams.windows.spec import FoldedWindow
 
@@ -44,7 +45,7 @@ class FixedWindow(FoldedWindow):
         return F.timestamp_micros(self.last_start() + F.lit(in_micros(self.size)))
 
     def _time_us(self) -> Column:
-        return F.unix_micros(F.col(f"`{self.time}`"))
+        return F.unix_micros(col(self.time))
 
     def _floor(self, time_us: Column) -> Column:
         return time_us - F.pmod(time_us, F.lit(in_micros(self.period)))

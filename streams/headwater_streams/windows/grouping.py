@@ -7,10 +7,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.arguments import require_frame, require_list
+from headwater_streams.columns import cols
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.operators import counted, made, record
 from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
-from headwater_streams.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow, quoted
+from headwater_streams.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,13 @@ class Windowed:
             rows, traces = reveal(rows, [SINCE]), [ROWS, SINCE]
             counts.append(F.min(SINCE).alias(SINCE))
         windows = [] if window is None else [window.alias(WINDOW)]
-        grouped = rows.groupBy(*quoted(by), *windows).agg(*aggregates, *counts)
+        grouped = rows.groupBy(*cols(by), *windows).agg(*aggregates, *counts)
         names = [name for name in grouped.columns if name not in (*by, WINDOW, *traces)]
         bounds = [F.col(f"{WINDOW}.{bound}").alias(f"window_{bound}") for bound in ("start", "end")]
         flat = grouped.select(
-            *quoted(by),
+            *cols(by),
             *(bounds if windows else []),
-            *quoted(tuple(names)),
+            *cols(tuple(names)),
             *traces,
             self.spec.key().alias(WINDOW_KEY),
         )

@@ -29,6 +29,7 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col, cols
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import Mode
@@ -52,21 +53,21 @@ class SessionWindow(FoldedWindow):
 
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column]:
         """See `FoldedWindow`."""
-        return rows, F.session_window(F.col(f"`{self.time}`"), f"{in_micros(self.gap)} microseconds")
+        return rows, F.session_window(col(self.time), f"{in_micros(self.gap)} microseconds")
 
     def closes(self) -> Column:
         """See `FoldedWindow`."""
-        return F.timestamp_micros(F.unix_micros(F.col(f"`{self.time}`")) + F.lit(in_micros(self.gap)))
+        return F.timestamp_micros(F.unix_micros(col(self.time)) + F.lit(in_micros(self.gap)))
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
         """See `FoldedWindow`; a session is known by its bounds, and its rows are those of its key between them."""
         sessions = result.select(WINDOW_KEY)
-        time, key = F.col(f"`{self.time}`"), F.col(WINDOW_KEY)
+        time, key = col(self.time), F.col(WINDOW_KEY)
         inside = (time >= key["window_start"]) & (time < key["window_end"])
         for name in self.by:
-            inside &= F.col(f"`{name}`").eqNullSafe(key[name])
+            inside &= col(name).eqNullSafe(key[name])
         window = F.struct(key["window_start"].alias("start"), key["window_end"].alias("end")).alias(WINDOW)
-        return rows.join(sessions, inside).select(*[F.col(f"`{name}`") for name in rows.columns], window)
+        return rows.join(sessions, inside).select(*cols(rows.columns), window)
 
 
 def session(df: DataFrame, time: str, gap: str, *, by: Sequence[str]) -> Windowed:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import cols
 from headwater_streams.sinks.target import Mode
 
 WINDOW = "_window"
@@ -61,16 +62,11 @@ class FoldedWindow(WindowSpec):
     def key_parts(self) -> dict[str, Column]:
         """What names the window `_window` of a row or a result, part by part."""
         bounds = {f"window_{bound}": F.col(f"{WINDOW}.{bound}") for bound in ("start", "end")}
-        return dict(zip(self.by, quoted(self.by), strict=True)) | bounds
+        return dict(zip(self.by, cols(self.by), strict=True)) | bounds
 
     def key(self) -> Column:
         """The same in one: a struct."""
         return F.struct(*[part.alias(name) for name, part in self.key_parts().items()])
-
-
-def quoted(names: tuple[str, ...]) -> list[Column]:
-    """Columns by their names, whatever characters these have."""
-    return [F.col(f"`{name}`") for name in names]
 
 
 def window_of(start_us: Column, end_us: Column) -> Column:

@@ -17,6 +17,7 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.fixed import FixedWindow
@@ -43,7 +44,7 @@ class TumblingWindow(FixedWindow):
 
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column]:
         """See `FoldedWindow`."""
-        return rows, F.window(F.col(f"`{self.time}`"), f"{in_micros(self.size)} microseconds")
+        return rows, F.window(col(self.time), f"{in_micros(self.size)} microseconds")
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
         """See `FoldedWindow`."""

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from headwater.sql.session import SqlSession
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import IncompatibleStateError
 from headwater_streams.testing import JobDriver
 from headwater_streams.testing.record_log import RecordLog
-from job_kinds import KINDS, Kind, in_order, kinds, rows_of, three_batches
+from job_kinds import KINDS, PLAIN, TABLE, Columns, Kind, in_order, kinds, rows_of, three_batches
 
 _CRASHES = {"crash_at": ("before commit", "after commit")}
 
@@ -42,23 +43,23 @@ _REWOUND = ("rows", "tumbling", "join")
 _OTHERS = [kind.name for kind in KINDS if kind.name not in _MENDED]
 
 
-def swapped_in(driver: JobDriver, kind: Kind, planned: Any, job: Any) -> None:
-    before = rows_of(driver, kind)
+def swapped_in(driver: JobDriver, kind: Kind, planned: Any, job: Any, columns: Columns = PLAIN) -> None:
+    before = rows_of(driver, kind, columns)
     backfill.run(driver.context, planned.id, job)
     verdict = backfill.verify(driver.context, planned.id, job)
     assert verdict.passed, verdict.findings
-    assert rows_of(driver, kind) == before, "nothing is seen of it before the swap"
+    assert rows_of(driver, kind, columns) == before, "nothing is seen of it before the swap"
     backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
 
 
-def mended(driver: JobDriver, kind: Kind) -> Any:
+def mended(driver: JobDriver, kind: Kind, columns: Columns = PLAIN) -> Any:
     """The backfill that has given the table the rows of another factor."""
-    job = kind.jobs(10)[-1]
+    job = kind.jobs(10, columns)[-1]
     planned = (
         backfill.plan(driver.context, job) if kind.repair else backfill.plan_rebuild(driver.context, job)
     )
-    swapped_in(driver, kind, planned, job)
-    assert rows_of(driver, kind) == kind.after_backfill()
+    swapped_in(driver, kind, planned, job, columns)
+    assert rows_of(driver, kind, columns) == kind.after_backfill()
     assert driver.audit() == []
     return planned
 
@@ -156,3 +157,42 @@ def test_job_kind_has_no_backfill_of_a_topic_that_was_made_again(
         with pytest.raises(BackfillError, match=told):
             backfill.swap(context, each)
     assert rows_of(driver, kind) == before
+
+
+_ODD = Columns(
+    who="Who.Is`it'\"?",
+    at="geschehen.am",
+    n="select",
+    cents="\N{EURO SIGN}" * 255,
+    name="[b]\N{CJK UNIFIED IDEOGRAPH-540D}.%/\\#",
+    clicked_at="clicked.at`",
+)
+"""Dots, quotes, backticks, a reserved word, 255 characters, markup, what paths and URIs are made of."""
+_ODDLY_MENDED = ("rows", "tumbling", "session", "grouped", "join", "as of", "history")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *kinds("tumbling", marks=pytest.mark.story),
+        *kinds(*[kind.name for kind in KINDS if kind.name != "tumbling"]),
+    ],
+)
+def test_job_kind_with_odd_names_of_columns_is_what_it_is_with_plain_ones(
+    made: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = made(three_batches, *kind.jobs(1, _ODD), kind=kind.name, columns=_ODD)
+    assert rows_of(driver, kind, _ODD) == in_order(kind.rows(1, 0))
+    assert driver.rows(f"{kind.sides}__quarantine", "_offset") == [(offset,) for offset in kind.rejected]
+    if kind.late:
+        assert {row[_ODD.who] for row in driver.table(f"{kind.sides}__late").collect()} == {"a"}
+    assert driver.audit() == []
+    if kind.name in _ODDLY_MENDED:
+        mended(driver, kind, _ODD)
+    named = [getattr(_ODD, name) for name in kind.columns if hasattr(_ODD, name)]
+    with SqlSession(driver.home.root) as sql:
+        listed = ", ".join('"' + name.replace('"', '""') + '"' for name in named)
+        found = sql.run(f"SELECT {listed} FROM {TABLE}")
+    assert found is not None
+    assert [*found.columns] == named
+    assert in_order(found.rows()) == driver.rows(TABLE, *named)

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.columns import col
 from headwater_streams.plural import counted
 
 Order = Literal["up", "down"]
@@ -107,14 +108,14 @@ def compare(
 def _as_written(made: DataFrame, written: DataFrame, names: Sequence[str]) -> DataFrame:
     """The columns that are compared, in the table's types: a narrower value is written as the table has it."""
     types = {field.name: field.dataType for field in written.schema.fields}
-    return made.select(*[F.col(f"`{name}`").cast(types[name]).alias(name) for name in names])
+    return made.select(*[col(name).cast(types[name]).alias(name) for name in names])
 
 
 def _same_sums(made: DataFrame, written: DataFrame, names: Sequence[str]) -> tuple[int, bool]:
     """How many rows were made, and whether rows, and sums of the rows' hashes, whatever their order, are the same."""
     sides = []
     for rows, sign in ((made, 1), (written, -1)):
-        parts = [part for name in names for part in _hashed(rows.schema[name].dataType, F.col(f"`{name}`"))]
+        parts = [part for name in names for part in _hashed(rows.schema[name].dataType, col(name))]
         hashed = F.xxhash64(*parts)
         # Halves: the sum of so many never overflows.
         low, high = hashed.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(hashed, 32)
@@ -138,8 +139,8 @@ def _joined(
 ) -> Compared:
     sides = []
     for rows, side in ((made, "m"), (written, "w")):
-        named = [F.col(f"`{key}`").alias(f"{side}_key_{n}") for n, key in enumerate(keys)]
-        values = [F.col(f"`{name}`").alias(f"{side}_{n}") for n, name in enumerate(columns)]
+        named = [col(key).alias(f"{side}_key_{n}") for n, key in enumerate(keys)]
+        values = [col(name).alias(f"{side}_{n}") for n, name in enumerate(columns)]
         sides.append(rows.select(*named, *values, F.lit(True).alias(f"{side}_there")))
     on = [F.col(f"m_key_{n}").eqNullSafe(F.col(f"w_key_{n}")) for n in range(len(keys))]
     both = sides[0].join(sides[1], reduce(Column.__and__, on), "full")

@@ -16,8 +16,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.touching import CHAIN, numbered
+from headwater_streams.columns import col, cols
 from headwater_streams.sources.coordinates import ROWS
-from headwater_streams.windows.spec import WINDOW_END, WINDOW_START, quoted
+from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
 _PARTS = "_parts"
 _OF_START, _OF_END, _OF_ROWS = "_of_start", "_of_end", "_of_rows"
@@ -68,7 +69,7 @@ class Sessions:
     @cached_property
     def _split(self) -> DataFrame:
         """Written sessions that touch each other, together: their bounds and their rows; few, and looked at often."""
-        who = quoted(self._who)
+        who = cols(self._who)
         chained = numbered(self._written, who, WINDOW_START, WINDOW_END)
         bounds = (
             F.min(WINDOW_START).alias(WINDOW_START),
@@ -80,12 +81,12 @@ class Sessions:
 
     def _bounds(self, sessions: DataFrame) -> DataFrame:
         """Whose sessions they are, their bounds and rows, by names that no other rows have."""
-        who = [F.col(f"`{name}`").alias(f"_of_{n}") for n, name in enumerate(self._who)]
+        who = [col(name).alias(f"_of_{n}") for n, name in enumerate(self._who)]
         own = {WINDOW_START: _OF_START, WINDOW_END: _OF_END, ROWS: _OF_ROWS}
         return sessions.select(*who, *[F.col(name).alias(of) for name, of in own.items()])
 
     def _same(self) -> Column:
-        pairs = [F.col(f"`{name}`").eqNullSafe(F.col(f"_of_{n}")) for n, name in enumerate(self._who)]
+        pairs = [col(name).eqNullSafe(F.col(f"_of_{n}")) for n, name in enumerate(self._who)]
         return reduce(Column.__and__, pairs)
 
     def _touches(self) -> Column:

@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.columns import col
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import BATCH, GENERATION
@@ -24,12 +25,12 @@ def with_live_commits(
     live = read_version(context.spark, target, backfill.base_version).filter(affected)
     names = {key: f"_live_{place}" for place, key in enumerate(backfill.keys)}
     newest = F.max(F.struct(GENERATION, BATCH))  # one that was slipped in twice stands there once again
-    live = live.groupBy(*[F.col(f"`{key}`").alias(name) for key, name in names.items()]).agg(
+    live = live.groupBy(*[col(key).alias(name) for key, name in names.items()]).agg(
         newest[BATCH].alias("_live_batch"), newest[GENERATION].alias("_live_generation")
     )
     match: Column = F.lit(True)
     for key, name in names.items():
-        match &= F.col(f"`{key}`").eqNullSafe(F.col(name))
+        match &= col(key).eqNullSafe(F.col(name))
     joined = result.join(live, match, "left")
     joined = joined.withColumn(BATCH, F.coalesce("_live_batch", F.lit(backfill.batch)))
     joined = joined.withColumn(GENERATION, F.coalesce("_live_generation", F.lit(backfill.generation)))

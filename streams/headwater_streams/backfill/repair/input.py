@@ -13,6 +13,7 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
+from headwater_streams.columns import col
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, gone_of
 from headwater_streams.runtime.context import StageContext
@@ -77,7 +78,7 @@ class _Topics:
         unused = needless(self._declared, value_schema(self._declared))
         decoder = RecordDecoder(self._declared, (), origin=False, unused=unused)
         decoded = decoder.decode(decoder.locate(self.read(held))).frame
-        return _between(decoded, F.col(f"{VALUE}.`{self._declared.event_time}`"), span)
+        return _between(decoded, col(VALUE, str(self._declared.event_time)), span)
 
     def gone(self, read: Ranges) -> Ranges:
         there = self._there(read)
@@ -111,7 +112,7 @@ class _Table:
         return _between(self.read(read), F.col(TIMESTAMP), span)
 
     def of_event_time(self, read: Ranges, span: Span) -> Ranges:
-        return _between(self.read(read), F.col(f"`{self._event_time}`"), span)
+        return _between(self.read(read), col(str(self._event_time)), span)
 
     def gone(self, read: Ranges) -> Ranges:
         return {}  # its version was read when the repair was planned

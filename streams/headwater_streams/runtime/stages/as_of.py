@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col
 from headwater_streams.delta_rows import data_files
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import DataLossError
@@ -226,4 +227,4 @@ class AsOfStage:
         }
 
     def _right_time(self) -> Column:
-        return F.col(f"`{self._spec.right_time}`")
+        return col(self._spec.right_time)

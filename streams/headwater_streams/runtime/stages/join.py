@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.columns import col, cols
 from headwater_streams.delta_rows import data_files, dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
@@ -208,7 +209,7 @@ class JoinStage:
         times = self._times(pairs)
         table, columns = dataset_of(self._table), [SOURCES, *times]
         if files is None:
-            found = pairs.select(*[F.col(f"`{name}`") for name in columns]).toArrow()
+            found = pairs.select(*cols(columns)).toArrow()
         else:
             written = [self._table / name for name in files.names]
             found = data_files(written, table.schema).to_table(columns)
@@ -241,6 +242,6 @@ def _near(table: ds.Dataset, pairs: pa.Table, times: Sequence[str]) -> Iterator[
 
 def _event_time(name: str) -> Any:
     def column() -> Column:
-        return F.col(f"`{name}`")
+        return col(name)
 
     return column

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col, cols
 from headwater_streams.delta_rows import data_files
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.joins.interval import IntervalJoin
@@ -95,7 +96,9 @@ class KeptInput(StatefulInput):
         kept = ~F.col(LATE) & ~F.col(BAD)
         counts = [F.count(F.lit(1)).alias("rows"), F.count(F.when(kept, 1)).alias("kept")]
         if self._plan.kind == "join":
-            counts.append(F.max(F.when(kept, F.unix_micros(f"`{self._declared.event_time}`"))).alias(NEWEST))
+            counts.append(
+                F.max(F.when(kept, F.unix_micros(col(str(self._declared.event_time))))).alias(NEWEST)
+            )
         if self._overlap is not None:
             counts.append(F.count(F.when(kept & F.col(PARTLY_LATE), 1)).alias("partly_late"))
             marks.append(PARTLY_LATE)
@@ -111,7 +114,7 @@ class KeptInput(StatefulInput):
         partly_late = observed(metrics, read, "partly_late")
         all_kept = observed(metrics, read) == observed(metrics, read, "kept")
         if all_kept and not partly_late:
-            rows = self.reader.read_back(batch_input).select(*self._columns, *ROW_COLUMNS)
+            rows = self.reader.read_back(batch_input).select(*cols(self._columns), *ROW_COLUMNS)
             return KeptBatch(0, 0, _all_kept(batch_input.files), 0, rows)
         decoded = self._split(self.reader.read_back(batch_input))
         split = decoded.frame.persist()
@@ -157,7 +160,7 @@ class KeptInput(StatefulInput):
             DataLossError: The log of that version is gone.
         """
         rows = self.reader.read_between(version, start_us, end_us)
-        time_us = F.unix_micros(F.col(f"`{self._declared.event_time}`"))
+        time_us = F.unix_micros(col(str(self._declared.event_time)))
         inside = time_us < changing(F.lit(end_us))
         if start_us is not None:
             inside &= time_us >= changing(F.lit(start_us))
@@ -193,7 +196,7 @@ class KeptInput(StatefulInput):
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
         there = set(self._columns)
         columns = [
-            F.col(f"{VALUE}.`{f.name}`").cast(f.dataType).alias(f.name)
+            col(VALUE, f.name).cast(f.dataType).alias(f.name)
             if f.name in there
             else F.lit(None).cast(f.dataType).alias(f.name)
             for f in late_schema(self._plan.inputs).fields
@@ -201,7 +204,7 @@ class KeptInput(StatefulInput):
         ]
         missed: list[Column] = []
         if self._overlap is not None:
-            late = late.select("*", F.col(f"{VALUE}.`{self._declared.event_time}`"))
+            late = late.select("*", col(VALUE, str(self._declared.event_time)))
             closed = F.filter(self._overlap.windows(), lambda w: w["end"] <= F.col(CLOSED_UNTIL))
             missed = [closed.alias(MISSED)]
         return late.select(

@@ -22,13 +22,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.columns import col, cols
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.checkpoint import batches_kept
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import PLACE, changing
 from headwater_streams.windows.counted import NUMBER, CountWindow, key_of
-from headwater_streams.windows.spec import quoted
 
 _EXTRA = "open_rows"
 _WHOLE = "_whole"  # Spark and Arrow read no file whose name begins so
@@ -77,10 +77,10 @@ class OpenRows:
         self._is_compacting = len(sizes) >= _MOST_PARTS or sum(sizes[1:]) > sum(sizes[:1])
         fresh = rows.withColumn(NUMBER, F.lit(None).cast("long")).withColumn(_OLD, F.lit(False))
         every = self._with_waiting(fresh, spec, before, now) if sizes else fresh
-        reached = F.coalesce(F.col(f"`{spec.time}`") <= _moment(now), F.lit(False))
+        reached = F.coalesce(col(spec.time) <= _moment(now), F.lit(False))
         counts = F.col(NUMBER).isNull() & reached
         key = Window.partitionBy(*key_of(spec))
-        so_far = key.orderBy(*quoted((spec.time, *PLACE))).rowsBetween(
+        so_far = key.orderBy(*cols((spec.time, *PLACE))).rowsBetween(
             Window.unboundedPreceding, Window.currentRow
         )
         counted = every.withColumn(_COUNTED, F.sum(F.when(counts, 1).otherwise(0)).over(so_far))
@@ -98,7 +98,7 @@ class OpenRows:
         )
         self._placed = marked.withColumn(_OPEN, spec.index(_ADDED)).persist()
         full = (spec.index(NUMBER) >= F.col(_BEFORE)) & (spec.index(NUMBER) < F.col(_OPEN))
-        return self._placed.filter(full).select(*quoted((*rows.columns, NUMBER)))
+        return self._placed.filter(full).select(*cols((*rows.columns, NUMBER)))
 
     def write(self, batch: int, spec: CountWindow) -> dict[str, dict[str, int]]:
         """Writes the part of a batch whose rows were placed; gives what its ledger entry must say."""
@@ -111,7 +111,7 @@ class OpenRows:
         kept = waits if self._is_compacting else waits & ~F.col(_OLD)
         columns = [n for n in self._placed.columns if n not in (_OLD, _COUNTED, _BEFORE, _ADDED, _OPEN)]
         path = self._folder / str(batch)
-        self._placed.filter(kept).select(*quoted(tuple(columns))).write.mode("overwrite").parquet(str(path))
+        self._placed.filter(kept).select(*cols(tuple(columns))).write.mode("overwrite").parquet(str(path))
         if self._is_compacting:
             (path / _WHOLE).touch()
         parts, rows = {} if self._is_compacting else dict(self._parts), _rows_in(path)
@@ -142,7 +142,7 @@ class OpenRows:
         columns = T.StructType([T.StructField(f.name, f.dataType) for f in fresh.schema if f.name != _OLD])
         paths = [str(self._folder / str(batch)) for batch in self._parts]
         kept = self._spark.read.schema(columns).parquet(*paths).withColumn(_OLD, F.lit(True))
-        time, is_numbered = F.col(f"`{spec.time}`"), F.col(NUMBER).isNotNull()
+        time, is_numbered = col(spec.time), F.col(NUMBER).isNotNull()
         waits = ~is_numbered & F.coalesce(time > _moment(before), F.lit(True))
         if self._is_compacting:
             return fresh.unionByName(kept.filter(is_numbered | waits))
@@ -150,11 +150,11 @@ class OpenRows:
         numbered = kept.filter(is_numbered)
         if spec.by and sum(self._parts.values()) > _MANY:
             names = {name: f"_key_{place}" for place, name in enumerate(spec.by)}
-            renamed = [F.col(f"`{name}`").alias(alias) for name, alias in names.items()]
+            renamed = [col(name).alias(alias) for name, alias in names.items()]
             touched = fresh.unionByName(reached).select(*renamed).distinct()
             same = F.lit(True)
             for name, alias in names.items():
-                same &= F.col(f"`{name}`").eqNullSafe(F.col(alias))
+                same &= col(name).eqNullSafe(F.col(alias))
             numbered = numbered.join(touched, same, "left_semi")
         return fresh.unionByName(reached).unionByName(numbered)
 

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import col
 from headwater_streams.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.dedup.recent_keys import key_columns
 from headwater_streams.dedup.runs import coordinates
@@ -102,7 +103,7 @@ class RowPass:
             located = self._decoder(name, raw.sparkSession).locate(raw)
             apart = (*ROW_COLUMNS, HEADERS)
             headers = F.col(HEADERS) if HEADERS in located.columns else F.lit(None).cast(HEADERS_TYPE)
-            rest = F.struct(*[F.col(f"`{column}`") for column in located.columns if column not in apart])
+            rest = F.struct(*[col(column) for column in located.columns if column not in apart])
             own = (F.lit(name).alias(INPUT), headers.alias(HEADERS), rest.alias(_of(place)))
             tagged.append(located.select(*ROW_COLUMNS, *own))
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tagged)
@@ -197,7 +198,10 @@ class RowPass:
             gates[table] = self._gate(result)
             results[table], judging = reveal(result, hidden), gates[table].aggregates()
             if self._job.result_time is not None:
-                judging = [*judging, F.max(F.unix_micros(self._job.result_time)).alias("max_event_time_us")]
+                judging = [
+                    *judging,
+                    F.max(F.unix_micros(col(self._job.result_time))).alias("max_event_time_us"),
+                ]
             if judging or self._is_union or not counted.derive(table, result, self._names[0]):
                 results[table] = counted.observe(
                     ("result", table), results[table], written, judging, counted.ranges

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.columns import col, cols
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
@@ -113,7 +114,7 @@ class ScdStage(RowStage):
         marked = rows.select("*", self._target.deletes.alias(DELETED), nameless.alias(_NAMELESS))
         there = {*marked.columns}
         values = [
-            (F.col(f"`{f.name}`") if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
+            (col(f.name) if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
             for f in self._kept_as.fields
             if not f.name.startswith("_")
         ]
@@ -121,7 +122,7 @@ class ScdStage(RowStage):
         return kept.withColumns(commit_columns(batch, self._generation))
 
     def _told_of(self, events: DataFrame) -> pa.Table:
-        keys = [F.col(f"`{name}`") for name in self._target.keys]
+        keys = cols(self._target.keys)
         return events.select(*keys, DELETED, _NAMELESS, *PLACE, GENERATION).toArrow()
 
     def _rejected(self, passed: PassedRows, events: DataFrame) -> DataFrame:

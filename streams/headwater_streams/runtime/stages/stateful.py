@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import cols, with_watermark
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.ledger.entry import (
     WATERMARK,
@@ -184,7 +185,7 @@ class StatefulInput(ABC):
         # The windows speak of the function's columns, which stand in `columns`; the frame has them for this step.
         names = decoded.frame.columns
         wide = decoded.frame.select("*", *decoded.columns.values())
-        frame = wide.select(*names, *[mark.alias(name) for name, mark in marks.items()])
+        frame = wide.select(*cols(names), *[mark.alias(name) for name, mark in marks.items()])
         return replace(decoded, frame=frame)
 
     def _quarantining(self, rows: DataFrame) -> tuple[Check, ...]:
@@ -218,7 +219,7 @@ class StatefulInput(ABC):
         if self._closes is None:
             return rows
         assert self._declared.event_time is not None
-        seen = rows.withWatermark(self._declared.event_time, f"{self._delay_us} microseconds")
+        seen = with_watermark(rows, self._declared.event_time, f"{self._delay_us} microseconds")
         self.watermark_node = watermark_node(seen)
         # Always true, and as Spark does not know that, none of the function's filters are moved below the watermark:
         # with them there, only rows that pass them would move it, and what is closed would wait for the next of these.

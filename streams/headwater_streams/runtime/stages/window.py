@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.columns import cols
 from headwater_streams.errors import DataLossError, IncompatibleStateError, JobDefinitionError
 from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.ledger.log import last_entry, lineage, since_rebuilt
@@ -189,7 +190,7 @@ class WindowStage:
             # A table that does not say when its windows end does not say either which of them should be open.
             tells = dict(table.dtypes).get(WINDOW_END) == "timestamp"
             there = table.filter(F.unix_millis(WINDOW_END) > since) if tells else table
-        keys, nothing = [F.col(f"`{key}`") for key in self._job.target.keys], F.lit(0).cast("long")
+        keys, nothing = cols(self._job.target.keys), F.lit(0).cast("long")
         now = warm.select(*keys, F.col(ROWS).alias(_NOW), nothing.alias(_KNOWN))
         known = there.select(*keys, nothing.alias(_NOW), F.col(ROWS).alias(_KNOWN))
         counts = now.union(known).groupBy(*keys).agg(*[F.sum(name).alias(name) for name in (_NOW, _KNOWN)])
@@ -222,7 +223,7 @@ class WindowStage:
         """The windows of a batch, kept, and the keys of those that replace others."""
         if self._is_final:
             return result.kept(), None
-        return result.kept_telling([F.col(f"`{key}`") for key in self._job.target.keys])
+        return result.kept_telling(cols(self._job.target.keys))
 
     def _update(self, windows: DataFrame, keyed: pa.Table, entry: LedgerEntry) -> None:
         self._context.step(self._job.name, "before commit", entry.batch)

@@ -13,6 +13,7 @@ from headwater_streams.backfill.repair.joins.replay import count_joined
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
+from headwater_streams.columns import cols
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
@@ -45,7 +46,7 @@ def join_account(
     now, then = (count_joined(rows, plan) for rows in (inside, before))
     keys = now["matched"] + now["unmatched"]
     if isinstance(plan.operator, IntervalJoin):
-        keys = inside.select(*planned.keys).distinct().count()
+        keys = inside.select(*cols(planned.keys)).distinct().count()
     findings = [_balanced(plan, terms, now), _once(context, planned, entries, terms)]
     alone = {"right_alone": terms["right_alone"]} if keeps_rights(plan) else {}
     accounting = (

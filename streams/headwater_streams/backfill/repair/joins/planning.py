@@ -36,6 +36,7 @@ from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.columns import col
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
@@ -218,7 +219,7 @@ def _settled(
     """The ranges up to the first row of each partition that the live job is not done with, and how many such there
     are."""
     event_time = job_plan.job.inputs[job_plan.sides[0]].event_time
-    is_open: Column = F.unix_micros(F.col(f"`{event_time}`")) >= F.lit(until_us)
+    is_open: Column = F.unix_micros(col(str(event_time))) >= F.lit(until_us)
     rows = pinned_table(context, pinned).filter(Offsets.of([ranges]).condition() & is_open)
     settled, _ = cut_at(ranges, first_to_last(rows))
     return intersection(settled, ranges), count_of(ranges) - count_of(settled)

@@ -17,6 +17,7 @@ from headwater_streams.backfill.repair.joins.alone import is_alone, keeps_rights
 from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
+from headwater_streams.columns import col
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
@@ -250,7 +251,7 @@ class JoinReplay:
 
     def _time(self, name: str) -> Column:
         """The event time of an input."""
-        return F.col(f"`{self._plan.job.inputs[name].event_time}`")
+        return col(str(self._plan.job.inputs[name].event_time))
 
     def _times_us(self, name: str, rows: DataFrame) -> tuple[int, int] | None:
         """The first and the last event time of rows of an input, microseconds; None where there is no row."""

@@ -6,8 +6,6 @@ A step reads whole batches where copies are told by their origin, for of two cop
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import functions as F
-
 from headwater_streams.backfill.history import (
     LiveBatch,
     TableHistory,
@@ -22,6 +20,7 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId
+from headwater_streams.columns import col
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, merge_ranges, spelled
 from headwater_streams.runtime.context import StageContext
@@ -119,7 +118,7 @@ def _of_times(
         rows = read_version(context.spark, path, version).filter(Offsets.of([gone]).condition())
         if dict(rows.dtypes).get(time) != "timestamp":
             told.append(f"{which}; what was made of them stays as it is, also where it is of the range")
-        elif not rows.filter(in_span(F.col(f"`{time}`"), span)).isEmpty():
+        elif not rows.filter(in_span(col(time), span)).isEmpty():
             raise DataLossError(
                 f"{which}, and {table} has rows of the range that were made of them; what the topic still holds can be "
                 "repaired by its offsets"

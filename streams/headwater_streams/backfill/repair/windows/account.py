@@ -13,6 +13,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
+from headwater_streams.columns import cols
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.shared import shares_coordinates, topics_made_again
 from headwater_streams.plural import counted
@@ -59,7 +60,7 @@ def window_account(
 
 def _terms(terms: Mapping[str, int], now: int, before: DataFrame, keys: Sequence[str]) -> dict[str, int]:
     # One that was slipped in beside the job's own was never accounted for.
-    once = before.groupBy(*[F.col(f"`{key}`") for key in keys]).agg(F.max(ROWS).alias(ROWS))
+    once = before.groupBy(*cols(keys)).agg(F.max(ROWS).alias(ROWS))
     replaced = once.agg(F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")).first()
     assert replaced is not None
     # Where windows overlap, a row is counted in several.
@@ -110,7 +111,7 @@ def _findings(
 
 def _distinct_windows(rows: DataFrame, keys: Sequence[str]) -> tuple[int, int, int]:
     """How many rows there are, of how many keys, and how many rows they count."""
-    by_key = rows.groupBy(*[f"`{key}`" for key in keys]).agg(
+    by_key = rows.groupBy(*cols(keys)).agg(
         F.count(F.lit(1)).alias("_rows_of_key"), F.sum(ROWS).alias("_counted_of_key")
     )
     found = by_key.agg(

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.values import Span
+from headwater_streams.columns import col
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -59,7 +60,7 @@ class WindowInput:
         rows = pinned_table(self.context, self.pinned)
         if moments is not None:
             rows = self._between(rows, *moments)
-        rows = rows.filter(F.col(f"`{declared.event_time}`").isNotNull())
+        rows = rows.filter(col(str(declared.event_time)).isNotNull())
         columns = self.plan.inputs[self.name].fieldNames()
         quarantining = speaking_of(rows, self.plan.job.quarantining)
         # Of the table's columns: of the value's, Spark would read all columns and make the value of each row first.
@@ -83,7 +84,7 @@ class WindowInput:
         near = files_between(path, self.pinned.version, time, start_us, end_us)
         found = read_files(self.context.spark, rows.schema, [path / name for name in near])
         start, end = (F.timestamp_micros(F.lit(at_us)) for at_us in (start_us, end_us))
-        return found.filter((F.col(f"`{time}`") >= start) & (F.col(f"`{time}`") < end))
+        return found.filter((col(time) >= start) & (col(time) < end))
 
 
 def good(rows: DataFrame) -> DataFrame:

@@ -42,6 +42,7 @@ from headwater_streams.backfill.repair.windows.sessions.chains import (
 from headwater_streams.backfill.repair.windows.sessions.replay import TIME_US, SessionReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
+from headwater_streams.columns import cols
 from headwater_streams.durations import in_micros
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
 from headwater_streams.plural import counted
@@ -52,7 +53,7 @@ from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.windows.session import SessionWindow
-from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START, quoted
+from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
 
 _STEP = "_step"
 _MINUTE_US = 60_000_000
@@ -184,7 +185,7 @@ class _Sessions:
         *,
         was_rewritten: bool,
     ) -> None:
-        self._history, self._was_rewritten, self._whose = history, was_rewritten, quoted(window.by)
+        self._history, self._was_rewritten, self._whose = history, was_rewritten, cols(window.by)
         # Hardly two sessions begin at one time; those of a while are taken together.
         self._step_us = max(in_micros(window.gap), _MINUTE_US)
         self._rows = replay.rows()

@@ -23,6 +23,7 @@ from headwater_streams.backfill.repair.windows.folding import Replayed, folded_b
 from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, good, is_bad
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
+from headwater_streams.columns import col, cols
 from headwater_streams.durations import in_micros
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -33,7 +34,7 @@ from headwater_streams.sources.coordinates import BATCH, GENERATION, PLACE, ROW_
 from headwater_streams.sources.decode import VALUE, Decoded
 from headwater_streams.windows.provenance import entering, with_sources
 from headwater_streams.windows.session import SessionWindow
-from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START, quoted
+from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
 
 TIME_US = "_time_us"
 """A row's event time, in microseconds."""
@@ -66,7 +67,7 @@ class SessionReplay:
         return self._decoded(moments).frame
 
     def _decoded(self, moments: Span | None) -> Decoded:
-        return self._input.decoded(moments, {TIME_US: F.unix_micros(F.col(f"`{self._window.time}`"))})
+        return self._input.decoded(moments, {TIME_US: F.unix_micros(col(self._window.time))})
 
     def given(self) -> DataFrame:
         """All rows that the function is given, with their coordinates."""
@@ -81,7 +82,7 @@ class SessionReplay:
         """The sessions of rows, closed or not, as `_rows` and `_window_key`, whatever the function makes of them."""
         entered = entering(self._plan.job.function, self._input.name, good(rows))
         found, window = self._window.grouping(entered)
-        grouped = found.groupBy(*quoted(self._window.by), window.alias(WINDOW)).agg(F.count("*").alias(ROWS))
+        grouped = found.groupBy(*cols(self._window.by), window.alias(WINDOW)).agg(F.count("*").alias(ROWS))
         return grouped.select(ROWS, self._window.key().alias(WINDOW_KEY))
 
     def late(self, rows: DataFrame, sessions: DataFrame, earlier: Sequence[Folded]) -> DataFrame:
@@ -129,7 +130,7 @@ class SessionReplay:
             seen = counts.first()
             assert seen is not None
             read, quarantined = int(seen["read"]), int(seen["quarantined"])
-            time_us = F.unix_micros(F.col(f"`{self._window.time}`"))
+            time_us = F.unix_micros(col(self._window.time))
             folded = entered.filter(~_in(before, time_us)).count()
             return {
                 "read": read,
@@ -164,7 +165,7 @@ class SessionReplay:
         """Sees to it that sessions are those that their columns name: by these they are told from those written."""
         names = (*self._window.by, WINDOW_START, WINDOW_END)
         for name in names:
-            differs = ~F.col(f"`{name}`").eqNullSafe(F.col(WINDOW_KEY)[name])
+            differs = ~col(name).eqNullSafe(F.col(WINDOW_KEY)[name])
             if not result.filter(differs).isEmpty():
                 raise BackfillError(
                     f"the job {self._plan.job.name!r} gives {name!r} another value than its sessions have, so those "
