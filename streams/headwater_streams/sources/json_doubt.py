@@ -36,9 +36,26 @@ Parse = Callable[[Column, T.StructType], Column]
 
 def token(text: Column, name: str) -> Column:
     """What a text of JSON has behind a name, as it is written there; NULL if it does not have it."""
-    key = re.escape(json.dumps(name, ensure_ascii=False))
-    found = F.regexp_extract(text, rf'(?s){key}\s*+:\s*+("(?:[^"\\]++|\\.)*+"|[^\s,{{}}\[\]"]++|[\[{{].*)', 1)
+    found = F.regexp_extract(
+        text, rf'(?s){_key(name)}\s*+:\s*+("(?:[^"\\]++|\\.)*+"|[^\s,{{}}\[\]"]++|[\[{{].*)', 1
+    )
     return F.when(found != "", found)
+
+
+def _key(name: str) -> str:
+    """What a name is in a text of JSON: any character may be escaped, and Python's `json` escapes all but ASCII."""
+    return f'"{"".join(map(_escaped_or_not, name))}"'
+
+
+def _escaped_or_not(character: str) -> str:
+    if character == "_" or (character.isascii() and character.isalnum()):
+        return character
+    units = character.encode("utf-16-be").hex()
+    escape = "".join(rf"\\u(?i:{units[place : place + 4]})" for place in range(0, len(units), 4))
+    written = {json.dumps(character, ensure_ascii=False)[1:-1], character.replace("/", r"\/")}
+    if character in '"\\' or ord(character) < 32:
+        written.discard(character)
+    return f"(?:{'|'.join([*map(re.escape, sorted(written)), escape])})"
 
 
 def doubtful(text: Column, value: Column, fields: Sequence[T.StructField], parse: Parse) -> Column:
@@ -70,13 +87,13 @@ def _any(conditions: Iterable[Column]) -> Column:
 def _times(text: Column, value: Column, fields: Sequence[T.StructField]) -> Column | None:
     if not fields:
         return None
-    keys = "|".join(re.escape(json.dumps(field.name, ensure_ascii=False)[1:-1]) for field in fields)
+    keys = "|".join(_key(field.name) for field in fields)
     times = [value.getField(field.name) for field in fields]
     looks = _any([_looks_made_up(time) for time in times])
     if len(times) > _MOST_COMPILED:
         looks = F.exists(F.array(*times), _looks_made_up)
     # Spark works out both sides of an AND for every row, but not the other branch of a WHEN.
-    return F.when(looks, text.rlike(rf'"(?:{keys})"\s*+:\s*+{_NO_TIME}'))
+    return F.when(looks, text.rlike(rf"(?:{keys})\s*+:\s*+{_NO_TIME}"))
 
 
 def _looks_made_up(time: Column) -> Column:
@@ -161,6 +178,5 @@ def shows_rounding(kind: T.DecimalType) -> bool:
 
 def _decimal(text: Column, value: Column, field: T.StructField) -> Column:
     """Whether a number that is 0 was one with an exponent, too small for the places that are seen."""
-    key = re.escape(json.dumps(field.name, ensure_ascii=False))
-    is_small = rf'{key}\s*+:\s*+"?-?[0-9.]*[1-9][0-9.]*+[eE]-\d{{2}}'
+    is_small = rf'{_key(field.name)}\s*+:\s*+"?-?[0-9.]*[1-9][0-9.]*+[eE]-\d{{2}}'
     return F.when(value == 0, text.rlike(is_small))
