@@ -1,6 +1,5 @@
 """What a person easily gets wrong in the arguments of a declaration."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from headwater_streams.errors import JobDefinitionError
@@ -21,12 +20,6 @@ def require_list(what: str, argument: str, given: object) -> None:
         raise JobDefinitionError(f'{what}: {argument}= takes names, not columns; write ["name", ...]')
     if isinstance(given, str):
         raise JobDefinitionError(f"{what}: {argument}={given!r} is not a list; write [{given!r}]")
-
-
-def named_twice(names: Sequence[str]) -> str | None:
-    """One of the names that Spark and Delta take for another one of them: to these `K` is `k`."""
-    times = Counter(name.lower() for name in names)
-    return max((name for name in names if times[name.lower()] > 1), default=None)
 
 
 def require_frame(where: str, value: object) -> None:

@@ -1,4 +1,16 @@
-"""Names that people choose: how one stands in SQL."""
+"""Names that people choose: how one stands in SQL, when two are one, what a column can be called.
+
+A column may be called almost anything. What cannot be is refused in a sentence before anything is written.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+_NOT_OF_DELTA = " ,;{}()="
+"""Delta has these with column mapping alone, which many of its readers do not know."""
+_CONTROL = ("Cc", "Cs")
+"""Unicode's categories of control characters and of halves of surrogate pairs."""
 
 
 def quoted(name: str) -> str:
@@ -9,3 +21,74 @@ def quoted(name: str) -> str:
         `Product.Id` `a``b`
     """
     return f"`{name.replace('`', '``')}`"
+
+
+def folded(name: str) -> str:
+    """What two names share that are one to Spark: `ID` and `id`, and also `k` and U+212A, the sign of kelvin.
+
+    It compares as Java does, letter by letter, in capitals and then in small letters.
+    """
+    return "".join(map(_small, name))
+
+
+def _small(letter: str) -> str:
+    capital = letter.upper()
+    return (capital if len(capital) == 1 else letter).lower()[:1]
+
+
+def named_twice(names: Iterable[str]) -> str | None:
+    """The first name that Spark and Delta take for one before it."""
+    known: set[str] = set()
+    for name in names:
+        if folded(name) in known:
+            return name
+        known.add(folded(name))
+    return None
+
+
+def twins(names: Iterable[str], others: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The pairs of a name and another one of `others` that are one to Spark, but are written otherwise."""
+    known = {folded(other): other for other in others}
+    for name in names:
+        other = known.get(folded(name), name)
+        if other != name:
+            yield name, other
+
+
+def is_reserved(column: str) -> bool:
+    """Whether a column is called as only the library's own are.
+
+    Example:
+        >>> is_reserved("_offset"), is_reserved("offset")
+        (True, False)
+    """
+    return column.startswith("_")
+
+
+def column_problem(name: str) -> str | None:
+    """What keeps a table from having a column of this name, in the middle of a sentence; None where nothing does.
+
+    Example:
+        >>> column_problem("Product Id")
+        "has ' ', and no column of a table has a blank, a control character or one of ,;{}()="
+        >>> column_problem("Product.Id") is None
+        True
+    """
+    wrong = (each for each in name if each in _NOT_OF_DELTA or unicodedata.category(each) in _CONTROL)
+    found = next(wrong, None)
+    if found is not None:
+        others = f"a blank, a control character or one of {_NOT_OF_DELTA.strip()}"
+        return f"has {found!r}, and no column of a table has {others}"
+    if name.startswith("."):
+        return "begins with a dot, and no column of a table does"  # Arrow takes it for a path
+    return None if name else "is called nothing, and each column of a table has a name"
+
+
+def plain_name(name: str) -> str:
+    """A name like this one that a column of a table may have.
+
+    Example:
+        >>> plain_name("Product Id"), plain_name(" (total)")
+        ('Product_Id', 'total')
+    """
+    return re.sub(r"\W+", "_", name).strip("_") or "name"

@@ -135,7 +135,7 @@ def check(
         except StreamsError as error:
             problems.append(str(error))
     if problems:
-        raise UsageError("\n".join(problems))
+        raise UsageError("\n".join(dict.fromkeys(problems)))  # of parts of a job alike
 
 
 def _print_plans(found: list[dict[str, Any]], changed: "Mapping[str, Sequence[Difference]]") -> None:

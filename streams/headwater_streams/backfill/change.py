@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from headwater_streams.backfill.diff import SHOWN, Diff, keyed_diff
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.ledger.log import next_commit
+from headwater_streams.names import is_reserved
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.delta_table import read_version
@@ -85,7 +86,7 @@ def _change_of(
     if name != planned.target:
         keys = PLACE
         every = dict.fromkeys((*now.columns, *then.columns))
-        own = tuple(column for column in every if not column.startswith("_"))
+        own = tuple(column for column in every if not is_reserved(column))
     common = [column for column in own if column in now.columns and column in then.columns]
     of = "" if name == planned.target else f"{name}: "
     notes = tuple(

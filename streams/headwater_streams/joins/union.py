@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import folded
 from headwater_streams.sources.coordinates import INPUT, OFFSET, ROW_COLUMNS, has_hidden, hide, reveal
 from headwater_streams.type_name import type_name
 
@@ -65,7 +66,7 @@ def _require_like_types(frames: Sequence[DataFrame]) -> None:
         for column in frame.schema.fields:
             if isinstance(column.dataType, T.NullType):
                 continue
-            before, kind = known.setdefault(column.name, (place, column.dataType))
+            before, kind = known.setdefault(folded(column.name), (place, column.dataType))
             if isinstance(kind, T.StringType) is not isinstance(column.dataType, T.StringType):
                 raise JobDefinitionError(
                     f"union: {column.name!r} is {type_name(kind)} in the {_ordinal(before)} frame and "

@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.arguments import named_twice
 from headwater_streams.dedup import ByKey, BySequence
 from headwater_streams.errors import JobDefinitionError, StreamsError
 from headwater_streams.gateway import empty_frame, to_list
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.names import is_reserved, named_twice
 from headwater_streams.nearest import nearest
 from headwater_streams.nullable import as_nullable
 from headwater_streams.quality.asked import require_condition
@@ -103,9 +103,11 @@ def analyse(
         return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
     for operator in recorder.made:
         require_rows_of_records(job, operator.handed.values())
+        for rows in operator.handed.values():
+            _require_own_names(job, frames, rows, "rows on their way to a window or a join")
     with _telling(job, "target"):
         for result in results.values():
-            _require_own_names(job, frames, result)
+            _require_own_names(job, frames, result, "the result")
         plan = _understand(job, recorder.operators, results[job.target.name], schemas)
     if job.branches:
         plan = _with_branches(plan, results)
@@ -208,9 +210,10 @@ def _telling(job: Job, part: str) -> Iterator[None]:
         raise JobDefinitionError(f"{about}{job.places[part]}: {told}") from error
 
 
-def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame) -> None:
-    """Checks that a result's columns have no names of the library's, but for the coordinates as they came."""
-    reserved = [name for name in result.columns if name.startswith("_")]
+def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame, what: str) -> None:
+    """Checks that the columns of a result, or of rows on their way to an operator, have no names of the library's, but
+    for the coordinates as they came."""
+    reserved = list(filter(is_reserved, result.columns))
     if reserved and "Union" in node_names(result):  # whose columns are others than those of its parts
         reserved = [name for name in reserved if name not in ROW_COLUMNS]
     elif reserved:
@@ -222,7 +225,7 @@ def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFr
         ]
     if reserved:
         raise JobDefinitionError(
-            f"job {job.name!r}: the column {reserved[0]!r} of the result begins with '_', which is reserved; rename it"
+            f"job {job.name!r}: the column {reserved[0]!r} of {what} begins with '_', which is reserved; rename it"
         )
 
 
@@ -278,7 +281,7 @@ def _understand(
             f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
             "hw.union(...), and let this one read its table"
         )
-    own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
+    own = as_nullable(T.StructType([f for f in result.schema.fields if not is_reserved(f.name)]))
     twice = named_twice(own.fieldNames())
     if twice is not None:
         raise JobDefinitionError(f"job {job.name!r}: the result has two columns named {twice!r}; rename one")
@@ -374,7 +377,7 @@ def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.
     if name not in tables:
         there = f"; the jobs here read and write {nearest(name, sorted(tables))}" if tables else ""
         raise JobDefinitionError(f"job {job.name!r}: there is no table {name!r}, which it reads{there}")
-    return T.StructType([f for f in tables[name].fields if not f.name.startswith("_")])
+    return T.StructType([f for f in tables[name].fields if not is_reserved(f.name)])
 
 
 def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Sequence[DataFrame]) -> None:

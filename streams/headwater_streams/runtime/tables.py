@@ -4,10 +4,11 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.ledger.log import writer_of
+from headwater_streams.names import plain_name, twins
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import column_problems, ensure_table
+from headwater_streams.sinks.delta_table import column_problems, ensure_table, name_problems
 from headwater_streams.sinks.side import late_schema, quarantine_schema
 from headwater_streams.sinks.target import declared_name
 
@@ -35,9 +36,13 @@ def require_tables(context: StageContext, plan: JobPlan) -> None:
 
 def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
     """What keeps the job from writing its tables as they are, a sentence each; nothing is changed."""
-    problems = []
+    problems, there = name_problems_of(plan), context.home.tables()
     for name, schema in tables_of(plan).items():
         problems += column_problems(context.home.table(name), name, schema)
+        for _, known in twins([name], there):
+            problems.append(
+                f"{name}: the home has a table {known}, which is the same name in SQL; take that one, or another"
+            )
     for name in plan.schemas:
         other = other_writer(context, plan.job, name)
         if other is not None:
@@ -50,6 +55,22 @@ def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
                 )
             )
     return problems
+
+
+def name_problems_of(plan: JobPlan) -> list[str]:
+    """What keeps the job's tables from having the columns that they would have, a sentence for each column."""
+    job, name = plan.job, declared_name(plan.job.name)
+    keeps_inputs = plan.kind not in ("row", "scd") or job.name != name
+    of_inputs = {column for schema in plan.inputs.values() for column in schema.fieldNames()}
+    told: dict[str, str] = {}
+    for schema in tables_of(plan).values():
+        for column, problem in name_problems(schema).items():
+            remedy = f"rename it, .alias({plain_name(column)!r})"
+            if keeps_inputs and column in of_inputs:
+                remedy = "have a row-by-row job rename it, and let this one read its table"
+            about = f"job {name!r}: the column {column!r} {problem}"
+            told.setdefault(column, job.worded(f"{about}; {remedy}"))
+    return list(told.values())
 
 
 def other_writer(context: StageContext, job: Job, table: str) -> str | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from headwater_streams.names import is_reserved
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sinks.history import history, newest
 from headwater_streams.sinks.live_files import LiveFile
@@ -70,7 +71,7 @@ def apply_changes(
             known = known.unionByName(mine.withColumn(DELETED, F.lit(False)), allowMissingColumns=True)
         made = newest(known, names, target.sequence_by)
     else:
-        values = [n for n in changes.schema.fieldNames() if not n.startswith("_")]
+        values = [n for n in changes.schema.fieldNames() if not is_reserved(n)]
         made = history(known, names, target.sequence_by, target.tracked(values))
     after, before = Observation(), Observation()
     rows = made.observe(after, F.sum(CHANGES).alias("held"))

@@ -32,7 +32,7 @@ from headwater_streams.columns import col
 from headwater_streams.delta_files import opened_table
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
-from headwater_streams.names import quoted
+from headwater_streams.names import column_problem, named_twice, quoted, twins
 from headwater_streams.sinks.file_statistics import statistics_of
 from headwater_streams.sinks.live_files import LiveFile, all_files, files_with
 from headwater_streams.sinks.marks import Marks
@@ -257,7 +257,8 @@ def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructTyp
         IncompatibleTableError: A column exists with a type that cannot hold the job's, or cannot be in a table.
     """
     nullable = T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields])
-    problems = column_problems(path, name, nullable)
+    problems = [f"{name}: the column {each!r} {told}" for each, told in name_problems(nullable).items()]
+    problems += column_problems(path, name, nullable)
     if problems:
         raise IncompatibleTableError("; ".join(problems))
     if not (path / "_delta_log").exists():
@@ -308,6 +309,27 @@ def tell_state(path: Path) -> None:
 _IN_CHECKSUM = {"metaData": "metadata", "protocol": "protocol"}
 
 
+def name_problems(schema: T.StructType) -> dict[str, str]:
+    """What keeps a table from having columns of these names, by the column: the rest of a sentence about it."""
+    found = {
+        field.name: told
+        for field in schema.fields
+        if (told := column_problem(field.name) or _problem_within(field.dataType)) is not None
+    }
+    twice = named_twice(schema.fieldNames())
+    return found if twice is None else {**found, twice: f"has the name of another one{_ALIKE}"}
+
+
+def _problem_within(kind: T.DataType) -> str | None:
+    """The same of the fields in a column's values."""
+    if isinstance(kind, T.StructType):
+        told = (f"has a field {name!r} that {told}" for name, told in name_problems(kind).items())
+        return next(told, None)
+    if isinstance(kind, T.MapType):
+        return _problem_within(kind.keyType) or _problem_within(kind.valueType)
+    return _problem_within(kind.elementType) if isinstance(kind, T.ArrayType) else None
+
+
 def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
     """What keeps rows of a schema from being written to a table that may be there, a sentence for each column.
 
@@ -316,14 +338,13 @@ def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
     """
     problems = []
     existing = {f.name: f for f in _schema_of(path).fields} if (path / "_delta_log").exists() else {}
+    for column, known in twins(schema.fieldNames(), existing):
+        problems.append(
+            f"{name}: the column {column!r} is called {known!r} in the table{_ALIKE}; call it that, or otherwise"
+        )
     for field in schema.fields:
         there = existing.get(field.name)
-        if there is None and set(field.name) & _NOT_IN_NAMES:
-            problems.append(
-                f"{name}: the column {field.name!r} has a character that no column of a table may have "
-                "(a space, or one of ,;{}()=); give it another name"
-            )
-        elif there is not None and not _holds(there.dataType, field.dataType):
+        if there is not None and not _holds(there.dataType, field.dataType):
             problems.append(
                 f"{name}: the column {field.name!r} is {there.dataType.simpleString()} in the table and "
                 f"{field.dataType.simpleString()} in the job; cast it there, or give it another name, or begin with an "
@@ -332,7 +353,7 @@ def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
     return problems
 
 
-_NOT_IN_NAMES = frozenset(" ,;{}()=\n\t")
+_ALIKE = ", for Spark and Delta tell no small letters from capitals"
 _WIDER = (T.ByteType, T.ShortType, T.IntegerType, T.LongType), (T.FloatType, T.DoubleType)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.names import quoted
+from headwater_streams.names import named_twice, quoted
 from headwater_streams.sources.json_value import CORRUPT
 from headwater_streams.sources.parsers.typed import typed
 from headwater_streams.sources.problems import Problem
@@ -54,9 +54,11 @@ class Csv:
                 f"hw.csv: sep={self.sep!r} must not be empty, quote={self.quote!r} and escape={self.escape!r} are one "
                 "character each (quote='' for none)"
             )
-        twice = sorted({name for name in self.header if self.header.count(name) > 1})
-        if twice:
-            raise JobDefinitionError(f"hw.csv: header= names {twice[0]!r} twice")
+        twice = named_twice(self.header)
+        if twice is not None:
+            raise JobDefinitionError(
+                f"hw.csv: header= names {twice!r} twice, as Spark takes names in any case"
+            )
 
     @property
     def options(self) -> dict[str, str]:

@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.arguments import named_twice
 from headwater_streams.columns import col, cols
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import is_reserved
 from headwater_streams.quality.check import Check
 from headwater_streams.quality.guarded import may_raise, raises, violates
 from headwater_streams.sources.coordinates import (
@@ -31,7 +31,7 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.sources.headers import header_value, incomplete, is_name
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.json_value import parse_json
-from headwater_streams.sources.nested import somewhere
+from headwater_streams.sources.nested import named_twice_in, somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.times import far, far_times, is_far_day, time_problems
 from headwater_streams.sources.unreadable import unreadable
@@ -218,11 +218,12 @@ def value_schema(declared: TopicInput) -> T.StructType:
     """
     schema = value_columns(declared)
     for name in schema.fieldNames():
-        if name.startswith("_"):
+        if is_reserved(name):
             raise JobDefinitionError(
-                f"topic {declared.name!r}: the column {name!r} begins with '_', which is reserved"
+                f"topic {declared.name!r}: the column {name!r} begins with '_', which is reserved; leave it out of the "
+                "schema, and have its producer give the field another name where it is wanted"
             )
-    twice = named_twice(schema.fieldNames())
+    twice = named_twice_in(schema)
     if twice is not None:
         raise JobDefinitionError(
             f"topic {declared.name!r}: the schema has two columns named {twice!r}; rename one"

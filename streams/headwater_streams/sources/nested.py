@@ -7,6 +7,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.names import named_twice
+
 IsSo = Callable[[T.DataType, Column], Column | None]
 """Asks something of a value of a type; None where it is not asked of values of that type."""
 
@@ -23,6 +25,16 @@ def somewhere(kind: T.DataType, value: Column, is_so: IsSo) -> Column | None:
         found.append(_in_one_of(kind.valueType, F.map_values(value), is_so))
     some = [F.coalesce(each, F.lit(False)) for each in found if each is not None]
     return reduce(Column.__or__, some) if some else None
+
+
+def named_twice_in(kind: T.DataType) -> str | None:
+    """The name of a field of it, or of one of what is in it, that is another one's to Spark; None where none is."""
+    if isinstance(kind, T.StructType):
+        within = (named_twice_in(field.dataType) for field in kind.fields)
+        return named_twice(kind.fieldNames()) or next(filter(None, within), None)
+    if isinstance(kind, T.MapType):
+        return named_twice_in(kind.keyType) or named_twice_in(kind.valueType)
+    return named_twice_in(kind.elementType) if isinstance(kind, T.ArrayType) else None
 
 
 def _in_one_of(kind: T.DataType, values: Column, is_so: IsSo) -> Column | None:

@@ -21,6 +21,8 @@ _SAID = [
         (r"use a window, as hw\.tumbling\(\.\.\.\), or hw\.grouped\(\.\.\.\)",
          "write GROUP BY with window(time, '1 hour'), or with WITH (state = 'unbounded')"),
         (r"@hw\.job\(name=('[^']*')\)", r"WITH (name = \1)"),
+        (r"rename it, \.alias\('([^']*)'\)", r"rename it, AS \1"),
+        (r"have a row-by-row job rename it", "have a SELECT without GROUP BY rename it"),
         (r"leave dedup= out", "leave WITH (dedup = ...) out"),
         (r"make every= at most size", "let them begin at most their length apart"),
         (r"a list, \['([^']*)'\]", r"a list, (\1)"),

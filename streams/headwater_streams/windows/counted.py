@@ -49,7 +49,7 @@ from headwater_streams.sources.coordinates import (
     hide,
 )
 from headwater_streams.windows.grouping import require_columns
-from headwater_streams.windows.spec import WindowSpec
+from headwater_streams.windows.spec import BOUNDS, WindowSpec
 
 NUMBER = "_number"
 """A row's number among those of its key, from 0."""
@@ -163,7 +163,7 @@ def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ())
     Raises:
         JobDefinitionError: A column is not there, or the size is not a whole number of rows.
     """
-    require_columns("count_window", df, by, time)
+    require_columns("count_window", df, by, time, gives=(*BOUNDS, _INDEX.removeprefix("_")))
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise JobDefinitionError(f"count_window: size={size!r} is not a whole number of rows, 1 or more")
     return CountedRows(df, CountWindow(time, size, tuple(by)))

@@ -25,7 +25,7 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.windows.grouping import Windowed, require_columns
 from headwater_streams.windows.overlapping import OverlappingWindow
-from headwater_streams.windows.spec import window_of
+from headwater_streams.windows.spec import BOUNDS, window_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def cumulative(df: DataFrame, time: str, size: str, step: str, *, by: Sequence[s
     Raises:
         JobDefinitionError: A column is not there, a duration is none, or `size` is not a multiple of `step`.
     """
-    require_columns("cumulative", df, by, time)
+    require_columns("cumulative", df, by, time, gives=BOUNDS)
     spec = CumulativeWindow(time, parse_duration(size), parse_duration(step), tuple(by))
     if spec.size % spec.step:
         raise JobDefinitionError(f"cumulative: the size {size} is not a multiple of the step {step}")

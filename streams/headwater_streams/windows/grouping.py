@@ -1,6 +1,6 @@
 """Rows grouped by window, and their aggregates: the same for every kind of window."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from headwater_streams.arguments import require_frame, require_list
 from headwater_streams.columns import cols
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import named_twice, twins
 from headwater_streams.runtime.operators import counted, made, record
 from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
 from headwater_streams.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
@@ -53,11 +54,20 @@ class Windowed:
         return self.agg(F.count("*").alias("count"))
 
 
-def require_columns(operator: str, df: DataFrame, by: Sequence[str], *others: str) -> None:
+def require_columns(
+    operator: str, df: DataFrame, by: Sequence[str], *others: str, gives: Collection[str] = ()
+) -> None:
     """Checks that the columns an operator names, those of `by` and others, are there and can be compared.
 
+    Args:
+        operator: Its name.
+        df: What it was handed.
+        by: The columns that its result has.
+        others: The others that it names.
+        gives: The columns that it adds to these.
+
     Raises:
-        JobDefinitionError: One is not, `by` is one text, or there is no DataFrame.
+        JobDefinitionError: One is not, `by` is one text or names a column twice, or there is no DataFrame.
     """
     require_frame(f"{operator}: it was handed", df)
     require_list(operator, "by", by)
@@ -65,6 +75,14 @@ def require_columns(operator: str, df: DataFrame, by: Sequence[str], *others: st
     missing = [name for name in names if name not in df.columns]
     if missing:
         raise JobDefinitionError(f"{operator}: no column {missing[0]!r}; there are {', '.join(df.columns)}")
+    twice = named_twice(by)
+    if twice is not None:
+        raise JobDefinitionError(f"{operator}: by= names {twice!r} twice")
+    taken = next((name for name, _ in twins(by, gives)), None) or next((n for n in by if n in gives), None)
+    if taken is not None:
+        raise JobDefinitionError(
+            f"{operator}: by= names {taken!r}, and a column that the windows add is called so; rename it before"
+        )
     maps = [name for name in names if "map<" in df.schema[name].dataType.simpleString()]
     if maps:
         raise JobDefinitionError(

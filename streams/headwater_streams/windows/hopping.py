@@ -31,7 +31,7 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.windows.grouping import Windowed, require_columns
 from headwater_streams.windows.overlapping import OverlappingWindow
-from headwater_streams.windows.spec import window_of
+from headwater_streams.windows.spec import BOUNDS, window_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def hopping(df: DataFrame, time: str, size: str, every: str, *, by: Sequence[str
     Raises:
         JobDefinitionError: A column is not there, a duration is none, or rows would fall between the windows.
     """
-    require_columns("hopping", df, by, time)
+    require_columns("hopping", df, by, time, gives=BOUNDS)
     spec = HoppingWindow(time, parse_duration(size), parse_duration(every), tuple(by))
     if spec.every > spec.size:
         raise JobDefinitionError(

@@ -34,7 +34,7 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.grouping import Windowed, require_columns
-from headwater_streams.windows.spec import WINDOW, WINDOW_KEY, FoldedWindow
+from headwater_streams.windows.spec import BOUNDS, WINDOW, WINDOW_KEY, FoldedWindow
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def session(df: DataFrame, time: str, gap: str, *, by: Sequence[str]) -> Windowe
     Raises:
         JobDefinitionError: A column is not there, the gap is not a duration, or `by` is empty.
     """
-    require_columns("session", df, by, time)
+    require_columns("session", df, by, time, gives=BOUNDS)
     if not by:
         raise JobDefinitionError("session: name at least one column in by=[...], whose sessions they are")
     return Windowed(df, SessionWindow(time, parse_duration(gap), tuple(by)))

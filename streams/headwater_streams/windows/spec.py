@@ -12,7 +12,7 @@ from headwater_streams.sinks.target import Mode
 
 WINDOW = "_window"
 """The window of a row or of a result: a struct of `start` and `end`."""
-WINDOW_START, WINDOW_END = "window_start", "window_end"
+WINDOW_START, WINDOW_END = BOUNDS = "window_start", "window_end"
 """The columns of a windowed job's result that say from when to when a window is."""
 WINDOW_KEY = "_window_key"
 """The hidden column that names a window whatever the function calls its columns."""

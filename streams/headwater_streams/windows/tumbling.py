@@ -22,7 +22,7 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.grouping import Windowed, require_columns
-from headwater_streams.windows.spec import WINDOW, window_of
+from headwater_streams.windows.spec import BOUNDS, WINDOW, window_of
 
 
 @dataclass(frozen=True)
@@ -69,5 +69,5 @@ def tumbling(df: DataFrame, time: str, size: str, *, by: Sequence[str] = ()) -> 
     Raises:
         JobDefinitionError: A column is not there, or the size is not a duration.
     """
-    require_columns("tumbling", df, by, time)
+    require_columns("tumbling", df, by, time, gives=BOUNDS)
     return Windowed(df, TumblingWindow(time, parse_duration(size), tuple(by)))

@@ -101,6 +101,26 @@ def one_name_to_spark(clicks: DataFrame) -> DataFrame:
     return clicks.select("k", F.upper("k").alias("K"))
 
 
+@hw.job(target=BY_MAP)
+def reserved_name_on_the_way(clicks: DataFrame) -> DataFrame:
+    marked = clicks.withColumn("_offset", F.lit(1))
+    return hw.tumbling(marked, "at", "1 hour", by=["k"]).agg(F.sum("_offset").alias("n"))
+
+
+@hw.job(target=BY_MAP)
+def windows_by_their_own_name(clicks: DataFrame) -> DataFrame:
+    named = clicks.withColumn("Window_Start", F.lit(1))
+    return hw.tumbling(named, "at", "1 hour", by=["Window_Start"]).agg(F.count("*").alias("n"))
+
+
+hidden = hw.topic("hidden", schema="_id STRING")
+
+
+@hw.job(target=hw.delta("silver.hidden"))
+def reserved_field(hidden: DataFrame) -> DataFrame:
+    return hidden
+
+
 @hw.job(target=hw.delta("silver.clicks", keys=["k"], mode="update"))
 def rows_by_key(clicks: DataFrame) -> DataFrame:
     return clicks
@@ -126,7 +146,19 @@ def rows_by_key(clicks: DataFrame) -> DataFrame:
             "a row-by-row function adds rows, and its target's mode is 'append'; for the newest row",
         ),
         (own_offset, "the column '_offset' of the result begins with '_', which is reserved; rename it"),
-        (one_name_to_spark, "the result has two columns named 'k'; rename one"),
+        (one_name_to_spark, "the result has two columns named 'K'; rename one"),
+        (
+            reserved_name_on_the_way,
+            "the column '_offset' of rows on their way to a window or a join begins with '_', which is reserved",
+        ),
+        (
+            windows_by_their_own_name,
+            "tumbling: by= names 'Window_Start', and a column that the windows add is called so; rename it before",
+        ),
+        (
+            reserved_field,
+            "topic 'hidden': the column '_id' begins with '_', which is reserved; leave it out of",
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

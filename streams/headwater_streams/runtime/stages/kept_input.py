@@ -17,6 +17,7 @@ from headwater_streams.delta_rows import data_files
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.names import is_reserved
 from headwater_streams.runtime.checkpoint import next_batch
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.requirements import require_ingest
@@ -200,7 +201,7 @@ class KeptInput(StatefulInput):
             if f.name in there
             else F.lit(None).cast(f.dataType).alias(f.name)
             for f in late_schema(self._plan.inputs).fields
-            if not f.name.startswith("_")
+            if not is_reserved(f.name)
         ]
         missed: list[Column] = []
         if self._overlap is not None:

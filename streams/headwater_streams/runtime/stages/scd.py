@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.columns import col, cols
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
+from headwater_streams.names import is_reserved
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
@@ -116,7 +117,7 @@ class ScdStage(RowStage):
         values = [
             (col(f.name) if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
             for f in self._kept_as.fields
-            if not f.name.startswith("_")
+            if not is_reserved(f.name)
         ]
         kept = marked.select(*values, DELETED, _NAMELESS, KEY, RAW, HEADERS, *ROW_COLUMNS)
         return kept.withColumns(commit_columns(batch, self._generation))
