@@ -284,3 +284,22 @@ def test_sql_files_that_are_not_utf8_or_name_a_job_twice_are_refused(tmp_path: P
         JobDefinitionError, match=r"line 1 and .*, line 2; both write a\.b, and a table has one writer"
     ):
         load_jobs([str(tmp_path / "two.sql")])
+
+
+def test_sql_names_in_backticks_are_columns_whatever_they_have(tmp_path: Path) -> None:
+    topic = """topic('sales', schema => '`Product.Id` STRING, `sold``at` TIMESTAMP, `select` INT',
+                     event_time => 'sold`at', watermark => '1 hour')"""
+    (job,) = jobs_of(
+        tmp_path,
+        f"""CREATE STREAMING TABLE gold.sales WITH (mode = 'update') AS
+        SELECT s.`Product.Id`, `window_start`, max(`window.start`) AS w, sum(`select`) AS `select` FROM {topic} s
+        GROUP BY s.`Product.Id`, window(s.`sold``at`, '1 hour')""",
+    )
+    assert job.target.keys == ("Product.Id", "window_start")
+    (query,) = [cell.cell_contents for cell in job.function.__closure__ or ()]
+    group = query.group
+    assert (group.by, group.window) == (("Product.Id",), ("window", "sold`at", "1 hour"))
+    outputs = [(each.name, each.column) for each in group.outputs]
+    assert outputs == [
+        ("Product.Id", "Product.Id"), ("window_start", "window_start"), ("w", None), ("select", None),
+    ]  # fmt: skip

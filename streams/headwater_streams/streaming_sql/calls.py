@@ -99,15 +99,19 @@ def _taken(signature: inspect.Signature) -> str:
     return ", ".join(needed + [f"{name} => ..." for name in signature.parameters if name not in needed])
 
 
-def items_of(script: Script) -> tuple[Any, ...]:
+def items_of(script: Script, *, begun: bool = False) -> tuple[Any, ...]:
     """Reads the arguments behind a bracket, up to the one that closes it.
+
+    Args:
+        script: The script.
+        begun: Whether the first was read already.
 
     Raises:
         JobDefinitionError: One is wrong.
     """
     found: list[Any] = []
     while not script.take(")"):
-        if found:
+        if found or begun:
             script.expect(",")
         found.append(argument(script))
     return tuple(found)

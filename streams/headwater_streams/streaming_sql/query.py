@@ -14,13 +14,12 @@ from headwater_streams.columns import col
 from headwater_streams.errors import StreamsError
 from headwater_streams.joins.interval import How, join
 from headwater_streams.joins.union import union
+from headwater_streams.names import folded
 from headwater_streams.sources.inputs import Input
 from headwater_streams.streaming_sql.script import Piece, Place
 from headwater_streams.windows import CountedRows, count_window, cumulative, hopping, session, tumbling
 from headwater_streams.windows.grouping import Windowed
-from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
-
-WINDOW_BOUNDS = (WINDOW_START, WINDOW_END)
+from headwater_streams.windows.spec import BOUNDS
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ class Group:
     @property
     def keys(self) -> tuple[str, ...]:
         """The outputs that name a row; a window's end follows from its start, but where windows begin alike."""
-        bounds = WINDOW_BOUNDS[: 2 if self.window[:1] == ("cumulate",) else 1] if self.window else ()
-        wanted = {name.lower() for name in (*self.by, *bounds)}
+        bounds = BOUNDS[: 2 if self.window[:1] == ("cumulate",) else 1] if self.window else ()
+        wanted = set(map(folded, (*self.by, *bounds)))
         return tuple(
-            output.name for output in self.outputs if output.column and output.column.lower() in wanted
+            output.name for output in self.outputs if output.column and folded(output.column) in wanted
         )
 
 
@@ -174,7 +173,7 @@ def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:
 
 def _spelled(rows: DataFrame, name: str) -> str:
     """A column as the rows have it: SQL takes names in any case, and the library in theirs."""
-    return next((column for column in rows.columns if column.lower() == name.lower()), name)
+    return next((column for column in rows.columns if folded(column) == folded(name)), name)
 
 
 def _judged(make: Callable[..., DataFrame], columns: Sequence[tuple[Place, Any]]) -> DataFrame:

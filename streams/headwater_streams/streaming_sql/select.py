@@ -8,11 +8,13 @@ from typing import NoReturn
 from sqlglot.tokens import Token
 
 from headwater_streams.joins.interval import How
+from headwater_streams.names import folded
 from headwater_streams.sources.inputs import TableInput, TopicInput, table
 from headwater_streams.streaming_sql.calls import argument, call, items_of
 from headwater_streams.streaming_sql.query import Group, Join, Output, Query, Source
 from headwater_streams.streaming_sql.script import Place, Script, is_name, word
 
+_BOUND = re.compile(r"(?:session_|count_)?window[._](start|end|index)")
 _CLAUSES = ("FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER")
 _SIDES: tuple[How, ...] = ("left", "right", "full")
 JOINS: Mapping[tuple[str, ...], How] = {
@@ -135,7 +137,7 @@ def _interval(script: Script, place: Place, sides: Sequence[str], how: How) -> J
         side, name = _column(script, sides)
         if script.take("="):
             other = _column(script, sides)[1]
-            if other.lower() != name.lower():
+            if folded(other) != folded(name):
                 place.fail(
                     f"{name} = {other}: both sides of a join have their key by the same name; rename one before"
                 )
@@ -147,7 +149,7 @@ def _interval(script: Script, place: Place, sides: Sequence[str], how: How) -> J
             place.fail(f"the one time in BETWEEN is that of {sides[1]}, which comes after {sides[0]}")
         begin = _column(script, sides)[1]
         script.expect("AND")
-        if _column(script, sides)[1].lower() != begin.lower() or not script.take("+"):
+        if folded(_column(script, sides)[1]) != folded(begin) or not script.take("+"):
             script.fail(f"BETWEEN {begin} AND {begin} + INTERVAL ... was to come")
         times = (begin, name, str(argument(script)))
     if in_brackets:
@@ -183,11 +185,12 @@ def _group(
     while not (by or window) or script.take(","):
         here, kind = script.place, script.next_word.lower()
         if kind in _WINDOWS and script.take(script.next_word, "("):
-            arguments = items_of(script)
-            if window or len(arguments) not in _WINDOWS[kind]:
+            # The time is a column: `Product.At` is one by that name, and p.At one of the input p.
+            time = _column(script, qualifiers)[1] if script.comes_name else ""
+            arguments = items_of(script, begun=bool(time))
+            if window or not time or 1 + len(arguments) not in _WINDOWS[kind]:
                 here.fail(f"GROUP BY has one window, {WINDOW_SHAPES[kind]}")
-            time = str(arguments[0]).rpartition(".")[2]
-            window = (kind, time, *map(str, arguments[1:]))
+            window = (kind, time, *map(str, arguments))
         else:
             by.append(_column(script, qualifiers)[1])
         if script.next_word == "(":
@@ -208,11 +211,12 @@ def _output(
     elif is_name(item[-1]) and words[-1] != "END" and (words[-2:-1] == [")"] or _is_column(item[:-1])):
         alias, body = item[-1].text, item[:-1]
     piece = script.piece(body, qualifiers)
-    name = piece.text.strip("`")
-    bound = re.fullmatch(r"(?:session_|count_)?window[._](start|end|index)", name.lower())
+    name = _column_of(body, qualifiers) or piece.text
+    # Of `window.start` the quotes make a column.
+    bound = _BOUND.fullmatch(piece.text.lower() if "." in piece.text else name.lower())
     if has_window and bound:
         name = f"window_{bound[1]}"
-    elif name.lower() not in [column.lower() for column in by]:
+    elif folded(name) not in map(folded, by):
         if not alias:
             piece.place.fail(_without_group(piece.text, by, is_column=_is_column(body)))
         return Output(alias, None, piece)
@@ -230,6 +234,13 @@ def _without_group(text: str, by: Sequence[str], *, is_column: bool) -> str:
             f"{text} is not in GROUP BY, and no aggregate; {has}: add it there, or write max({text}) AS name"
         )
     return f"{text}: give it a name, {text} AS name"
+
+
+def _column_of(tokens: Sequence[Token], qualifiers: Collection[str]) -> str | None:
+    """The column that tokens name, if they name one of an input; None for anything else."""
+    if not _is_column(tokens) or (len(tokens) == 3 and tokens[0].text not in qualifiers):
+        return None
+    return str(tokens[-1].text)
 
 
 def _is_column(tokens: Sequence[Token]) -> bool:
