@@ -38,6 +38,10 @@ class LookupKeyError(StreamsError):
     """A look-up has several rows for one key; the batch was not committed. Mend the table, then start the job again."""
 
 
+class UnknownNameError(StreamsError):
+    """A name by which nothing can be in a home."""
+
+
 class OwnershipError(StreamsError):
     """Somebody else runs this job, or this driver can no longer prove that it does."""
 

@@ -32,6 +32,12 @@ def running() -> Iterator[RunningBroker]:
         "late no.such",
         "quarantine no.such",
         "quality show no.such",
+        "jobs explain ../nosuch",
+        "backfill status ../../nosuch",
+        "backfill abort ../nosuch",
+        "audit ../no.such",
+        "late ../no.such",
+        "quality show ../no.such",
     ],
 )
 def test_unknown_name_is_status_2_and_one_sentence(

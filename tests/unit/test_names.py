@@ -1,4 +1,4 @@
-"""Names that people choose: what can be one, and what is told of others."""
+"""Names that people choose: what can be one, what is told of others, and that none leads out of its folder."""
 
 import ast
 import re
@@ -10,8 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 import headwater as hw
+from headwater_streams.backfill.store import BackfillFolder, UnknownBackfillError
+from headwater_streams.errors import JobDefinitionError, UnknownNameError
 from headwater_streams.names import column_problem, folded, named_twice, plain_name, quoted, twins
+from headwater_streams.quality.result import stored_results
+from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import bind
+from headwater_streams.runtime.loader import load_jobs
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.tables import name_problems_of
 from headwater_streams.windows.tumbling import TumblingWindow
@@ -21,6 +26,7 @@ clicks = hw.topic("clicks", schema="who STRING")
 WELL = (
     "Product.Id", "a`b", "select", 'quo"te', "it's", "größe", "名", "x" * 255, "a-b", "[b]", "%s", "a/b\\c", "1", "?",
 )  # fmt: skip
+OUT_OF_THE_HOME = ("../../../x", "..", ".", "a/b", "/etc/x", "a\\b", "a\0b")
 
 
 @pytest.mark.parametrize("name", WELL)
@@ -100,6 +106,133 @@ def test_field_that_no_table_has_is_told_with_its_column() -> None:
     schema = T.StructType([T.StructField("address", address)])
     (told,) = name_problems_of(JobPlan(plan.job, "row", None, schema, plan.inputs))
     assert told.startswith("job 'delays': the column 'address' has a field 'zip code' that has ' '")
+
+
+@pytest.mark.parametrize("name", [*OUT_OF_THE_HOME, "", "a b", "größe", "-x", ".x", "a:b", "a*", "x" * 241])
+def test_job_that_cannot_be_called_so_is_refused_where_it_is_declared(name: str) -> None:
+    with pytest.raises(JobDefinitionError) as refused:
+        hw.job(name=name, target=hw.delta("gold.x"))(lambda clicks: clicks)
+    wanted = (
+        "and may have 240" if len(name) > 240 else "a job's name is of the letters a to z and A to Z, digits"
+    )
+    assert str(refused.value).startswith(f"job {name!r}: ")
+    assert wanted in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["delays", "orders.v2", "daily-report", "_x", "1", "x" * 240])
+def test_job_may_be_called_so(name: str) -> None:
+    assert bind(hw.job(name=name, target=hw.delta("gold.x"))(lambda clicks: clicks)).name == name
+
+
+@pytest.mark.parametrize("name", ["a__ingest_b", "a__step_1"])
+def test_job_called_as_a_part_of_one_is_refused(name: str) -> None:
+    with pytest.raises(
+        JobDefinitionError, match="are of the parts that the library makes of a job; take another"
+    ):
+        hw.job(name=name, target=hw.delta("gold.x"))(lambda clicks: clicks)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *OUT_OF_THE_HOME,
+        "gold",
+        "gold.a.b",
+        "gold.1x",
+        "gold.a b",
+        "../x.y",
+        "gold.größe",
+        "gold." + "x" * 240,
+    ],
+)
+def test_table_that_cannot_be_called_so_is_refused_wherever_it_is_declared(name: str) -> None:
+    for declare in (
+        hw.delta,
+        hw.table,
+        hw.lookup,
+        lambda table: hw.scd1(table, keys=["id"], sequence_by="at"),
+        lambda table: hw.scd2(table, keys=["id"], sequence_by="at"),
+    ):
+        with pytest.raises(JobDefinitionError) as refused:
+            declare(name)
+        assert "write schema.table" in str(refused.value) or "take a shorter one" in str(refused.value)
+
+
+def test_table_whose_side_tables_have_no_room_is_refused() -> None:
+    fits = f"gold.{'x' * 223}"
+    assert len(hw.delta(fits).quarantine_table) == 240
+    with pytest.raises(
+        JobDefinitionError, match=r"of 241 characters with '__quarantine' behind it, and may have 240"
+    ):
+        hw.delta(f"{fits}x")
+
+
+def test_parameters_and_targets_that_are_one_name_in_sql_are_refused() -> None:
+    one, two = hw.delta("gold.x"), hw.delta("Gold.X")
+    with pytest.raises(JobDefinitionError, match=r"two of targets= are the table Gold\.X"):
+        hw.job(targets={"one": one, "two": two})
+    code = """
+import headwater as hw
+clicks = Clicks = hw.topic("clicks", schema="who STRING")
+
+@hw.job(target=hw.delta("gold.x"))
+def job(clicks, Clicks):
+    return clicks
+"""
+    names: dict[str, object] = {}
+    exec(code, names)
+    with pytest.raises(JobDefinitionError, match="the parameter 'Clicks' is another one's name in SQL"):
+        bind(names["job"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (
+            'target=hw.delta("silver.X"), name="two"',
+            r"'one' and 'two' write silver\.x and silver\.X, which are one",
+        ),
+        (
+            'target=hw.delta("silver.y"), name="One"',
+            "two jobs are named 'One', if small letters and capitals are the",
+        ),
+    ],
+)
+def test_jobs_and_tables_that_differ_in_capitals_alone_are_refused(
+    tmp_path: Path, second: str, told: str
+) -> None:
+    (tmp_path / "jobs.py").write_text(
+        f"""
+import headwater as hw
+clicks = hw.topic("clicks", schema="who STRING")
+
+@hw.job(target=hw.delta("silver.x"))
+def one(clicks):
+    return clicks
+
+@hw.job({second})
+def two(clicks):
+    return clicks
+"""
+    )
+    with pytest.raises(JobDefinitionError, match=told):
+        load_jobs([str(tmp_path / "jobs.py")])
+
+
+@pytest.mark.parametrize("name", OUT_OF_THE_HOME)
+def test_no_name_leads_out_of_its_folder_of_the_home(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path)
+    for path_of in (
+        lambda: home.table(f"gold.{name}"),
+        lambda: home.job(name),
+        lambda: home.checkpoint(name, 1),
+        lambda: home.module(name),
+    ):
+        with pytest.raises(UnknownNameError, match="can be called"):
+            path_of()
+    with pytest.raises(UnknownBackfillError, match="headwater backfill list"):
+        BackfillFolder(home, name)
+    assert stored_results(tmp_path, name) == []
 
 
 def test_names_are_quoted_in_one_place() -> None:

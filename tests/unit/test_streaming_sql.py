@@ -303,3 +303,29 @@ def test_sql_names_in_backticks_are_columns_whatever_they_have(tmp_path: Path) -
     assert outputs == [
         ("Product.Id", "Product.Id"), ("window_start", "window_start"), ("w", None), ("select", None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("name = '../../../x'", "job '../../../x': a job's name is of the letters a to z and A to Z, digits"),
+        ("name = 'a__ingest_b'", "names with '__ingest_b' are of the parts that the library makes of a job"),
+        ("name = ''", "job '': a job's name is"),
+    ],
+)
+def test_sql_job_that_cannot_be_called_so_is_refused(tmp_path: Path, options: str, told: str) -> None:
+    text = f"CREATE STREAMING TABLE gold.x WITH ({options}) AS SELECT * FROM {TOPIC}"
+    assert refused(tmp_path, text).startswith(
+        f"delays.sql, line 1: {told}" if told[0] == "j" else "delays.sql"
+    )
+    assert told in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize("table", ["`../x`.y", "gold.`a b`", "gold.`../../x`", "x.y.z"])
+def test_sql_table_that_cannot_be_called_so_is_refused(tmp_path: Path, table: str) -> None:
+    assert "write schema.table" in refused(
+        tmp_path, f"CREATE STREAMING TABLE {table} AS SELECT * FROM {TOPIC}"
+    )
+    assert "write schema.table" in refused(
+        tmp_path, f"CREATE STREAMING TABLE gold.x AS SELECT * FROM {table}"
+    )

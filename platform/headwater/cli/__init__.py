@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from headwater.errors import EXIT_FAILED, EXIT_USAGE, UserError
 from headwater_broker.shown import escaped_text
 from headwater_streams.damage import DamagedFileError
+from headwater_streams.errors import UnknownNameError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except UserError as error:
         return _fail(str(error), error.exit_code)
-    except DamagedFileError as error:
+    except (DamagedFileError, UnknownNameError) as error:
         return _fail(str(error), EXIT_FAILED)
     except Abort:
         return _fail("stopped", EXIT_FAILED)

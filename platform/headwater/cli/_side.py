@@ -77,6 +77,8 @@ def _owner_of(home: "Home", table: str) -> tuple[str, tuple[str, ...]]:
     its own: of a job with several tables that is the first, of an ingest job that of the job that it feeds."""
     from headwater_streams.ledger.log import commits_backwards
 
+    if table not in home.tables():
+        return table, ()
     entries = (commit.entry for commit in commits_backwards(home.table(table)))
     last = next((entry for entry in entries if entry is not None and entry.is_batch), None)
     if last is None:

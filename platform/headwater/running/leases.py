@@ -10,6 +10,7 @@ from typing import IO
 from headwater.running.group_offsets import GroupOffsets
 from headwater_broker.coordination import AlreadyOwned, CoordinationError, CoordinatorUnavailable, JobLease
 from headwater_streams.errors import LeaseLostError, OwnershipError, UnavailableError
+from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.ownership import Lease, LeaseFactory
 
 _log = logging.getLogger(__name__)
@@ -132,4 +133,4 @@ def is_running(home: Path, job: str) -> bool:
 
 
 def _owner(home: Path, job: str) -> Path:
-    return home / "checkpoints" / job / "owner"
+    return Home(home).job(job) / "owner"

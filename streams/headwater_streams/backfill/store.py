@@ -31,6 +31,7 @@ from headwater_streams.backfill.values import FORMAT
 from headwater_streams.damage import OF_BACKFILLS, DamagedFileError
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import commits
+from headwater_streams.names import is_file_name
 from headwater_streams.nearest import nearest
 from headwater_streams.runtime.home import Home
 from headwater_streams.stored_files import read_json, write_json
@@ -52,6 +53,10 @@ class BackfillFolder:
     """One backfill's folder."""
 
     def __init__(self, home: Home, backfill: str) -> None:
+        if not is_file_name(backfill):
+            raise UnknownBackfillError(
+                f"there is no backfill {backfill!r}; headwater backfill list has those that there are"
+            )
         self.path = home.root / "backfills" / backfill
         self.id = backfill
 

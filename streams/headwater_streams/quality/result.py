@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater_streams.damage import DamagedFileError
+from headwater_streams.names import is_table_name
 from headwater_streams.quality.suite import Severity, Skipped
 from headwater_streams.stored_files import parsed_json, read_bytes
 
@@ -123,6 +124,8 @@ def stored_results(
         damaged: Is told of each result that cannot be read, which is left out.
     """
     found = []
+    if table is not None and not is_table_name(table):  # `*` would be all of them, and `..` none of them
+        return []
     for path in sorted((home / "quality").glob(f"{table or '*'}/v*/{RESULT_FILE}")):
         try:
             found.append(load_result(path.parent))

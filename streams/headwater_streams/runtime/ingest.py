@@ -57,6 +57,11 @@ def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
         if not isinstance(declared, TopicInput) and name not in job.steps:
             inputs[name] = declared
             continue
+        if not name.isascii():
+            raise JobDefinitionError(
+                f"job {job.name!r}: the parameter {name!r} is part of the name of its ingest table; call it by the "
+                "letters a to z, digits and '_'"
+            )
         target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
         checks = job.quarantining
         if len(job.inputs) > 1:  # each of them speaks of one side, or of both

@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.dedup import Dedup
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import named_twice, require_job_name
 from headwater_streams.quality.check import Action, Check, InvalidCheckError, Level, On
 from headwater_streams.runtime.reached import functions_of, reached, tree_of
 from headwater_streams.sinks.scd_target import ScdTarget
-from headwater_streams.sinks.target import DeltaTarget
+from headwater_streams.sinks.target import DeltaTarget, declared_name
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.lookup import LookupInput
 from headwater_streams.windows.spec import WindowSpec
@@ -125,6 +126,9 @@ class Job:
     on_error: OnError = "quarantine"
     max_errors: ErrorBound = ErrorBound()
 
+    def __post_init__(self) -> None:
+        require_job_name(self.name)
+
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:
         """The tables that it writes, the target first."""
@@ -222,6 +226,20 @@ def app_id(job: str, generation: int) -> str:
     return f"{job}/{generation}"
 
 
+def require_own_name(name: str) -> None:
+    """Checks that a job that is declared can be called so.
+
+    Raises:
+        JobDefinitionError: It cannot, or it would be taken for a part of a job that the library makes.
+    """
+    require_job_name(name)
+    if declared_name(name) != name:
+        taken = name.removeprefix(declared_name(name))
+        raise JobDefinitionError(
+            f"job {name!r}: names with {taken!r} are of the parts that the library makes of a job; take another"
+        )
+
+
 def job(
     *,
     target: DeltaTarget | None = None,
@@ -248,7 +266,7 @@ def job(
         target: Where the result goes, `hw.delta(...)`.
         targets: In its place, several tables by names, `{"good": hw.delta(...), "bots": hw.delta(...)}`: a row-by-row
             function returns a dict of frames by the same names. What is rejected goes to the first one's quarantine.
-        name: The job's name; by default the function's.
+        name: The job's name, of the letters a to z and A to Z, digits, '_', '-' and '.'; by default the function's.
         dedup: `hw.by_offset(...)`, `hw.by_sequence(...)` or `hw.by_key(...)`; None for input that never comes twice.
         late: `"table"` keeps late rows in `<table>__late`, `"count"` only counts them. A window or a join over a topic
             (not a window over several inputs, or with look-ups) needs no ingest table then and is about twice as fast;
@@ -298,7 +316,9 @@ def job(
         )
 
     def declare(function: JobFunction) -> JobFunction:
-        setattr(function, _JOB, _Declaration(name or function.__name__, named, dedup, late, on_error, bound))
+        called = function.__name__ if name is None else name
+        require_own_name(called)
+        setattr(function, _JOB, _Declaration(called, named, dedup, late, on_error, bound))
         met = declared.get()
         if met is not None:
             met.append(function)
@@ -370,6 +390,12 @@ def bind(function: Callable[..., Any]) -> Job:
     if not inputs:
         what = "only look-ups, and they start no batch" if lookups else "no parameter, so it reads nothing"
         raise JobDefinitionError(f"job {declaration.name!r}: the function has {what}")
+    alike = named_twice(inputs)
+    if alike is not None:  # each may have an ingest table
+        raise JobDefinitionError(
+            f"job {declaration.name!r}: the parameter {alike!r} is another one's name in SQL, where small letters and "
+            "capitals are the same; call it otherwise"
+        )
     checks: tuple[Check, ...] = getattr(function, _CHECKS, ())
     names = [c.name for c in checks]
     twice = sorted({n for n in names if names.count(n) > 1})
@@ -409,6 +435,6 @@ def _check_targets(targets: Mapping[str, object]) -> None:
             "job: targets= is not a dict of targets by names; write "
             "targets={'good': hw.delta('schema.good'), 'bots': hw.delta('schema.bots')}"
         )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise JobDefinitionError(f"job: two of targets= are the table {twice[0]}; a table has one writer")
+    twice = named_twice(names)
+    if twice is not None:
+        raise JobDefinitionError(f"job: two of targets= are the table {twice}; a table has one writer")

@@ -14,6 +14,7 @@ from types import ModuleType
 from pyspark import cloudpickle
 
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import folded, named_twice
 from headwater_streams.runtime.job import Job, bind, declared, is_job
 from headwater_streams.streaming_sql import load_sql
 
@@ -34,14 +35,25 @@ def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list
             known = jobs.setdefault(job.name, job)
             if _place(known) != _place(job):
                 raise _of_one_name(known, job)
-    by_table: dict[str, Job] = {}
+    by_table: dict[str, tuple[Job, str]] = {}
     for job in jobs.values():
         for target in job.targets:
-            other = by_table.setdefault(target.name, job)
+            other, table = by_table.setdefault(folded(target.name), (job, target.name))
+            if table != target.name:
+                raise JobDefinitionError(
+                    f"the jobs {other.name!r} and {job.name!r} write {table} and {target.name}, which are one name in "
+                    "SQL; call one otherwise"
+                )
             if other is not job:
                 raise JobDefinitionError(
                     f"the jobs {other.name!r} and {job.name!r} both write {target.name}; a table has one writer"
                 )
+    alike = named_twice(jobs)
+    if alike is not None:
+        raise JobDefinitionError(
+            f"two jobs are named {alike!r}, if small letters and capitals are the same, as they are on some disks; "
+            "call one otherwise"
+        )
     return list(jobs.values())
 
 

@@ -19,7 +19,7 @@ class Turn:
 
     def __init__(self, home: Home, job: str) -> None:
         """Args: the home whose table is meant, the job that writes it."""
-        self._folder: Path = home.checkpoint(job, 0).parent
+        self._folder: Path = home.job(job)
         self.held_s = 0.0
 
     @contextmanager

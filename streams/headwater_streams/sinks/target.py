@@ -6,10 +6,10 @@ from typing import Literal, get_args
 
 from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import require_table_name
 
 Mode = Literal["append", "update"]
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
-LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX = "__late", "__quarantine", "__changes"
+LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX = _SIDES = "__late", "__quarantine", "__changes"
 _OWN_SCHEMA, _OWN_PARTS = "headwater", re.compile("__ingest_|__step_[0-9]")
 
 
@@ -30,10 +30,7 @@ class DeltaTarget:
     sides_of: str | None = None
 
     def __post_init__(self) -> None:
-        if not is_table_name(self.name):
-            raise JobDefinitionError(
-                f"table {self.name!r}: write schema.table, both of letters, digits and '_'"
-            )
+        require_table_name("table", self.name, max(_SIDES, key=len))
         if self.sides_of is None:
             self._require_free()
         if self.mode not in get_args(Mode):
@@ -52,7 +49,7 @@ class DeltaTarget:
             raise JobDefinitionError(
                 f"table {self.name!r}: the schema {_OWN_SCHEMA!r} is Headwater's own; name another"
             )
-        taken = [s for s in (LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX) if table.endswith(s)]
+        taken = [suffix for suffix in _SIDES if table.endswith(suffix)]
         taken += _OWN_PARTS.findall(table)
         if taken:
             raise JobDefinitionError(
@@ -69,11 +66,6 @@ class DeltaTarget:
     def quarantine_table(self) -> str:
         """The table of rejected rows."""
         return (self.sides_of or self.name) + QUARANTINE_SUFFIX
-
-
-def is_table_name(name: str) -> bool:
-    """Whether a name is `schema.table`."""
-    return _NAME.fullmatch(name) is not None
 
 
 def declared_name(part: str) -> str:

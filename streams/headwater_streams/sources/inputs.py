@@ -7,6 +7,7 @@ from typing import Literal
 
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.names import require_table_name
 from headwater_streams.sources.avro_value import Avro
 from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
@@ -119,6 +120,7 @@ class TableInput:
     watermark: str | None = None
 
     def __post_init__(self) -> None:
+        require_table_name("table", self.name)
         _check_time(self.name, self.event_time, self.watermark)
 
 

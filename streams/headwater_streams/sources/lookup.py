@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sinks.target import is_table_name
+from headwater_streams.names import require_table_name
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,7 @@ class LookupInput:
     name: str
 
     def __post_init__(self) -> None:
-        if not is_table_name(self.name):
-            raise JobDefinitionError(
-                f"lookup {self.name!r}: write schema.table, both of letters, digits and '_'"
-            )
+        require_table_name("lookup", self.name)
 
 
 def lookup(name: str) -> LookupInput:

@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.job import ErrorBound, Job
+from headwater_streams.names import folded, named_twice
+from headwater_streams.runtime.job import ErrorBound, Job, require_own_name
 from headwater_streams.sinks.scd_target import scd1, scd2
 from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.sources.beside import naming_files_in
@@ -56,17 +57,20 @@ def _job(statement: Statement) -> Job:
     except ValueError as error:
         place.fail(str(error))
     names = [source.name for source in query.inputs]
-    if len(set(names)) < len(names):
-        twice_named = next(name for name in names if names.count(name) > 1)
+    twice_named = named_twice(names)
+    if twice_named is not None:
         place.fail(f"two inputs are named {twice_named}; give one another name, FROM ... AS name")
+    target = statement.places["target"].of(lambda: _target(statement))
+    name = str(options.get("name", target.name.rpartition(".")[2]))
+    place.of(lambda: require_own_name(name))
     twice = {check.name for check in statement.checks}
     if len(twice) < len(statement.checks):
         place.fail("two constraints have one name")
     return Job(
-        str(options.get("name", statement.table.rpartition(".")[2])),
+        name,
         _function(statement),
         {source.name: source.declared for source in query.inputs},
-        statement.places["target"].of(lambda: _target(statement)),
+        target,
         dedup,
         late,
         statement.checks,
@@ -83,8 +87,8 @@ def _target(statement: Statement) -> DeltaTarget:
     mode: Any = options.get("mode", "append")
     keys = _names("keys", options.get("keys", ()))
     if group is not None:  # whose columns are taken in any case
-        outputs = {output.name.lower(): output.name for output in group.outputs}
-        keys = tuple(outputs.get(key.lower(), key) for key in keys)
+        outputs = {folded(output.name): output.name for output in group.outputs}
+        keys = tuple(outputs.get(folded(key), key) for key in keys)
     of_changes = {name: options[name] for name in _OF_CHANGES if name in options}
     if mode == "scd1" and "track_history_columns" in of_changes:
         raise JobDefinitionError("track_history_columns wants WITH (mode = 'scd2'); type 1 has no history")

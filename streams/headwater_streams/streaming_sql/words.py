@@ -23,6 +23,7 @@ _SAID = [
         (r"@hw\.job\(name=('[^']*')\)", r"WITH (name = \1)"),
         (r"rename it, \.alias\('([^']*)'\)", r"rename it, AS \1"),
         (r"have a row-by-row job rename it", "have a SELECT without GROUP BY rename it"),
+        (r"write name='another'", "write WITH (name = 'another')"),
         (r"leave dedup= out", "leave WITH (dedup = ...) out"),
         (r"make every= at most size", "let them begin at most their length apart"),
         (r"a list, \['([^']*)'\]", r"a list, (\1)"),

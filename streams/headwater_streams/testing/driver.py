@@ -18,6 +18,7 @@ from headwater_streams.columns import col
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.names import require_table_name
 from headwater_streams.nearest import nearest
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
@@ -212,7 +213,11 @@ class JobDriver:
             table: The table, `"dim.airports"`.
             schema: Its columns as Spark DDL.
             rows: Its rows.
+
+        Raises:
+            JobDefinitionError: No table can be called so.
         """
+        require_table_name("table", table)
         frame = self._spark.createDataFrame([tuple(row) for row in rows], schema).coalesce(1)
         path = self.home.table(table)
         frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
