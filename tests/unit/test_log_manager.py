@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from headwater_broker.log import (
     LogDirError,
     LogManager,
     OutOfOrderSequenceError,
+    PartitionLog,
     PartitionOfflineError,
 )
 from headwater_broker.testing.batches import build_batch
@@ -207,6 +209,29 @@ def test_create_of_a_partition_that_lost_its_directory_says_so(
     assert told.startswith(
         "t-0 has lost its directory with all records before offset 2: it begins anew, from offset 0"
     )
+    manager.close()
+
+
+def test_create_does_not_count_all_partitions_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    walks: list[LogManager] = []
+    walk = LogManager.__iter__
+
+    def counted(each: LogManager) -> Iterator[PartitionLog]:
+        walks.append(each)
+        return walk(each)
+
+    monkeypatch.setattr(LogManager, "__iter__", counted)
+    for number in range(20):
+        manager.create("t", number, None)
+    manager.delete("t", 0)
+    manager.delete("t", 2)
+    for number in (20, 21, 22):
+        manager.create("t", number, None)
+    assert len(walks) == 1
+    assert sorted(len(manager.within(each)) for each in manager.directories) == [10, 11]
     manager.close()
 
 

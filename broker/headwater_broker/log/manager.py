@@ -90,6 +90,7 @@ class LogManager:
         self._by_name: dict[str, dict[int, PartitionLog]] = {}
         self._by_wire_name: dict[bytes, dict[int, PartitionLog]] = {}
         self._removals: dict[str, None] = {}
+        self._counts: dict[str, int] | None = None
         self._ticks = 0
         self._checkpointed: set[TopicPartition] = set()
         # The high watermarks of what was here before and is not any more.
@@ -159,7 +160,7 @@ class LogManager:
 
     def within(self, directory: LogDirectory) -> list[PartitionLog]:
         """The partitions in a directory."""
-        return [log for log in self if log.directory.rpartition("/")[0] == directory.path]
+        return [log for log in self if _parent(log.directory) == directory.path]
 
     @property
     def directories(self) -> Sequence[LogDirectory]:
@@ -281,6 +282,7 @@ class LogManager:
         partitions = self._by_name.setdefault(log.topic, {})
         self._by_wire_name[log.topic.encode()] = partitions
         partitions[log.partition] = log
+        self._count(_parent(log.directory), 1)
         return log
 
     def claim(self, *, broker_id: int, cluster_id: str) -> None:
@@ -399,15 +401,20 @@ class LogManager:
         Raises:
             StorageError: None can be used.
         """
-        counts = {directory.path: 0 for directory in self._directories if directory.failure is None}
-        if not counts:
-            raise StorageError("no log directory can be used")
-        if len(counts) > 1:
+        if self._counts is None:
+            self._counts = {directory.path: 0 for directory in self._directories}
             for log in self:
-                path = log.directory.rpartition("/")[0]
-                if path in counts:
-                    counts[path] += 1
-        return sorted(counts, key=lambda path: counts[path])
+                self._counts[_parent(log.directory)] += 1
+        counts = self._counts
+        usable = [directory.path for directory in self._directories if directory.failure is None]
+        if not usable:
+            raise StorageError("no log directory can be used")
+        return sorted(usable, key=lambda path: counts[path])
+
+    def _count(self, directory: str, change: int) -> None:
+        """Takes note that a partition came to a log directory, or left it."""
+        if self._counts is not None:
+            self._counts[directory] += change
 
     def _write_topic_id(self, path: str, topic_id: bytes | None) -> None:
         if topic_id is not None:
@@ -433,6 +440,7 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"cannot rename {log.directory}: {error.strerror}") from error
         log.retire()
+        self._count(parent, -1)
         self._cleanings.forget(topic, partition)
         partitions = self._by_name[topic]
         del partitions[partition]
@@ -583,12 +591,13 @@ class LogManager:
         if log.move is not None and log.move.target == directory.path:
             return None
         log.abandon_cleaning()
-        if log.directory.rpartition("/")[0] == directory.path:
+        if _parent(log.directory) == directory.path:
             return None
 
         def completed(move: Move, left: str) -> None:
             if log.move is move:
                 log.move = None
+            self._counts = None
             if left:
                 self._removals[left] = None
                 self.checkpoint()
@@ -679,6 +688,10 @@ class LogManager:
             return False
         self._refused_removals.discard(path)
         return True
+
+
+def _parent(directory: str) -> str:
+    return directory.rpartition("/")[0]
 
 
 def _cannot_use(path: str, error: OSError) -> str:
