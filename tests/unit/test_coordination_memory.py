@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from headwater_broker.coordination import (
     Committed,
     ConfigKind,
     Controller,
+    CoordinatorUnavailable,
     CorruptState,
     LeaseLost,
     MemoryCluster,
@@ -19,6 +21,7 @@ from headwater_broker.coordination import (
     MemoryJobLease,
     PartitionState,
 )
+from headwater_broker.coordination.memory_file import MemoryFile
 
 
 def test_memory_state_dir_keeps_everything_that_is_not_ephemeral(tmp_path: Path) -> None:
@@ -56,6 +59,61 @@ def test_memory_file_that_cannot_be_read_is_named(tmp_path: Path, data: bytes) -
     ):
         MemoryCoordinator(tmp_path)
     assert path.read_bytes() == data
+
+
+def test_memory_file_of_which_any_bit_is_flipped_or_that_is_cut_is_not_believed(tmp_path: Path) -> None:
+    one = MemoryCoordinator(tmp_path)
+    one.create_topic("t", {0: [1]}, {}, uuid4())
+    one.commit_offsets("g", {("t", 0): Committed(7)})
+    path = tmp_path / "coordinator.json"
+    whole = path.read_bytes()
+    for bit in range(len(whole) * 8):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        with pytest.raises(CorruptState):
+            MemoryCoordinator(tmp_path)
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CorruptState):
+            MemoryCoordinator(tmp_path)
+    path.write_bytes(re.sub(rb',"digest":"[0-9a-f]*"', b"", whole))  # as versions before wrote it
+    assert MemoryCoordinator(tmp_path).topics() == one.topics()
+
+
+def test_memory_change_that_the_disk_refuses_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = MemoryCoordinator(tmp_path)
+    one.create_topic("t", {0: [1]}, {}, uuid4())
+    one.commit_offsets("g", {("t", 0): Committed(7)})
+    first = one.allocate_producer_ids()
+    write = MemoryFile.write
+
+    def refused(file: MemoryFile, data: bytes) -> None:
+        raise CoordinatorUnavailable("no space left on device")
+
+    monkeypatch.setattr(MemoryFile, "write", refused)
+    with pytest.raises(CoordinatorUnavailable):
+        one.commit_offsets("g", {("t", 0): Committed(9)})
+    with pytest.raises(CoordinatorUnavailable):
+        one.keep_group("g", b"members")
+    with pytest.raises(CoordinatorUnavailable):
+        one.delete_group("g")
+    with pytest.raises(CoordinatorUnavailable):
+        one.create_topic("u", {0: [1]}, {}, uuid4())
+    with pytest.raises(CoordinatorUnavailable):
+        one.allocate_producer_ids()
+    assert one.fetch_offsets("g") == {("t", 0): Committed(7)}
+    assert one.kept_groups() == {}
+    assert list(one.topics()) == ["t"]
+    monkeypatch.setattr(MemoryFile, "write", write)
+    one.commit_offsets("h", {("t", 0): Committed(1)})
+    assert one.allocate_producer_ids()[0] > sum(first) - 1
+    two = MemoryCoordinator(tmp_path)
+    assert two.fetch_offsets("g") == {("t", 0): Committed(7)}
+    assert two.fetch_offsets("h") == {("t", 0): Committed(1)}
+    assert list(two.topics()) == ["t"]
 
 
 def test_memory_without_directory_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

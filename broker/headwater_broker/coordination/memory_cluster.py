@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater_broker.coordination.errors import CoordinatorUnavailable
+from headwater_broker.coordination.errors import CoordinatorUnavailable, CorruptState
 from headwater_broker.coordination.memory_file import Durable, MemoryFile, encode_durable
 from headwater_broker.coordination.model import (
     BrokerInfo,
@@ -49,6 +49,7 @@ class MemoryCluster:
     _writing: threading.Lock = field(default_factory=threading.Lock)
     _changes: int = 0
     _written: int = 0
+    _refused: int = 0
 
     @contextmanager
     def changing(self, *, may_wait: bool = False) -> Iterator[None]:
@@ -60,7 +61,7 @@ class MemoryCluster:
             may_wait: Where the disk does not take it, it goes with the next write that it takes.
 
         Raises:
-            CoordinatorUnavailable: The disk did not take it.
+            CoordinatorUnavailable: The disk did not take it, and it is taken back.
         """
         with self.lock:
             yield
@@ -69,6 +70,8 @@ class MemoryCluster:
         if self.file is None:
             return
         with self._writing:
+            if self._refused >= mine:
+                raise CoordinatorUnavailable(f"{self.file.path} could not be written a moment ago: try again")
             if self._written >= mine:
                 return
             with self.lock:
@@ -77,10 +80,19 @@ class MemoryCluster:
                 self.file.write(data)
             except CoordinatorUnavailable as error:
                 if not may_wait:
+                    self._take_back()
                     raise
                 _LOG.warning("%s; it is written once that works again", error)
                 return
             self._written = changes
+
+    def _take_back(self) -> None:
+        """Has the state be what the disk has: who made the changes since is told that they were refused."""
+        assert self.file is not None
+        with self.lock, suppress(CorruptState):
+            if self.file.is_there:
+                self.durable.go_back_to(self.file.read())
+                self._refused = self._changes
 
     def report(self, kind: ChangeKind, name: str | None = None) -> None:
         """Tells every watch, outside the lock."""

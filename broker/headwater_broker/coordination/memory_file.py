@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from base64 import b64decode, b64encode
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,6 +32,13 @@ from headwater_broker.security.acl import (
 
 _NAME = "coordinator.json"
 _VERSION = 1
+_DIGEST = re.compile(rb',"digest":"([0-9a-f]{32})"}\Z')
+_KEYS = frozenset(
+    {
+        *("version", "cluster_id", "broker_epoch", "broker_sequence", "controller_epoch", "next_producer_id"),
+        *("topics", "deletions", "acls", "tokens", "configs", "offsets", "groups"),
+    }
+)
 _STATE_FIELDS = tuple(each.name for each in fields(PartitionState))
 
 
@@ -50,18 +59,30 @@ class Durable:
     acls: dict[ResourcePattern, frozenset[AclEntry]] = field(default_factory=dict)
     tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def go_back_to(self, earlier: Durable) -> None:
+        """Takes an earlier state; numbers that may have been given out since are not given out again."""
+        for each in fields(self):
+            value = getattr(earlier, each.name)
+            setattr(
+                self, each.name, max(getattr(self, each.name), value) if isinstance(value, int) else value
+            )
+
 
 class MemoryFile:
-    """`coordinator.json` in a directory: a whole new file, synced, takes the place of the old one."""
+    """`coordinator.json` in a directory: a whole new file, synced, takes the place of the old one.
+
+    Attributes:
+        path: Where it is.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._path = directory / _NAME
+        self.path = directory / _NAME
 
     @property
     def is_there(self) -> bool:
         """Whether something was written before."""
-        return self._path.exists()
+        return self.path.exists()
 
     def read(self) -> Durable:
         """What was written last, or nothing yet.
@@ -70,39 +91,59 @@ class MemoryFile:
             CorruptState: the file is there and cannot be read.
         """
         try:
-            data = self._path.read_bytes()
+            data = self.path.read_bytes()
         except FileNotFoundError:
             return Durable()
         try:
-            return _from_json(json.loads(data))
+            return _from_json(json.loads(_checked(data)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptState(
-                f"{self._path} cannot be read ({error!r}): restore it from a backup; a broker without it knows no "
-                "topic, and removes the records of those that it had"
+                f"{self.path} cannot be read ({error!r}): restore it from a backup; a broker without it knows no "
+                "topic"
             ) from error
 
     def write(self, data: bytes) -> None:
         """Replaces the file.
 
         Raises:
-            CoordinatorUnavailable: the disk refuses; what was to be kept goes with the next write that it takes.
+            CoordinatorUnavailable: the disk refuses.
         """
-        new = self._path.with_suffix(".json.tmp")
+        new = self.path.with_suffix(".json.tmp")
         try:
             with new.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(self._path)
+            new.replace(self.path)
         except OSError as error:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
-            raise CoordinatorUnavailable(f"{self._path} cannot be written: {error.strerror}") from error
+            raise CoordinatorUnavailable(f"{self.path} cannot be written: {error.strerror}") from error
 
 
 def encode_durable(durable: Durable) -> bytes:
-    """The file's content."""
-    return json.dumps(_to_json(durable), separators=(",", ":"), ensure_ascii=False).encode()
+    """The file's content, with a digest: of a topic whose id has changed by a bit the records would be set aside."""
+    data = json.dumps(_to_json(durable), separators=(",", ":"), ensure_ascii=False).encode()
+    return data[:-1] + b',"digest":"%s"}' % _digest(data)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).hexdigest().encode()
+
+
+def _checked(data: bytes) -> bytes:
+    """The content without its digest, which older versions did not write.
+
+    Raises:
+        ValueError: It does not match.
+    """
+    found = _DIGEST.search(data)
+    if found is None:
+        return data
+    content = data[: found.start()] + b"}"
+    if _digest(content) != found[1]:
+        raise ValueError("its digest does not match")
+    return content
 
 
 def _to_json(durable: Durable) -> dict[str, Any]:
@@ -147,6 +188,8 @@ def _to_json(durable: Durable) -> dict[str, Any]:
 def _from_json(value: dict[str, Any]) -> Durable:
     if value["version"] != _VERSION:
         raise ValueError(f"version {value['version']!r}; this program reads version {_VERSION}")
+    if not value.keys() <= _KEYS:
+        raise ValueError(f"unknown keys: {', '.join(sorted(value.keys() - _KEYS))}")
     durable = Durable(
         cluster_id=value["cluster_id"],
         broker_epoch=value["broker_epoch"],
