@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 
 from headwater_broker.log import EpochEnd, LogDirError
 from headwater_broker.log.checkpoints import (
@@ -16,6 +17,7 @@ from headwater_broker.log.checkpoints import (
     encode_meta_properties,
     encode_offsets,
     encode_partition_metadata,
+    is_slip,
 )
 from headwater_broker.log.epochs import LeaderEpochs
 from headwater_broker.log.paths import parse_partition_directory
@@ -23,10 +25,35 @@ from headwater_broker.log.paths import parse_partition_directory
 TOPIC_ID = bytes.fromhex("fbfbfb00112233445566778899aabbcc")
 
 
-def test_offsets_bytes_are_kafkas() -> None:
+def test_offsets_bytes_are_kafkas_but_for_blanks() -> None:
     data = encode_offsets({("b", 0): 5, ("a", 10): 7})
-    assert data == b"0\n2\na 10 7\nb 0 5\n"
-    assert decode_offsets(data) == {("a", 10): 7, ("b", 0): 5}
+    kafkas = b"0\n2\na 10 7\nb 0 5\n"
+    # Kafka splits a line at blanks, and passes over those at its end.
+    assert [line.split() for line in data.splitlines()] == [line.split() for line in kafkas.splitlines()]
+    blanks = data.removeprefix(kafkas[:-1]).removesuffix(b"\n")
+    assert int(blanks.decode().translate(str.maketrans(" \t", "01")), 2) == crc32c(kafkas)
+    assert decode_offsets(data) == decode_offsets(kafkas) == {("a", 10): 7, ("b", 0): 5}
+    assert encode_offsets({}) == b"0\n0\n"
+
+
+@pytest.mark.parametrize(
+    "written", [encode_offsets({("b", 0): 5, ("a", 10): 7}), encode_epochs([(0, 0), (3, 17)])]
+)
+def test_checkpoint_of_which_any_bit_is_flipped_or_that_is_cut_is_refused(written: bytes) -> None:
+    decode = decode_offsets if b"b 0 5" in written else decode_epochs
+    whole = decode(written)
+    for bit in range(len(written) * 8):
+        data = bytearray(written)
+        data[bit // 8] ^= 1 << bit % 8
+        try:
+            assert decode(bytes(data)) == whole, bit
+        except DamagedCheckpointError:
+            continue
+    for length in range(1, len(written)):
+        try:
+            assert decode(written[:length]) == whole, length
+        except DamagedCheckpointError:
+            continue
 
 
 def test_offsets_empty_file_as_kafka_makes_it_is_none() -> None:
@@ -41,8 +68,8 @@ def test_offsets_damaged_refused(data: bytes) -> None:
         decode_offsets(data)
 
 
-def test_epochs_bytes_are_kafkas() -> None:
-    assert encode_epochs([(0, 0), (3, 17)]) == b"0\n2\n0 0\n3 17\n"
+def test_epochs_bytes_are_kafkas_but_for_blanks() -> None:
+    assert encode_epochs([(0, 0), (3, 17)]).split() == b"0\n2\n0 0\n3 17\n".split()
     assert decode_epochs(b"0\n2\n0 0\n3 17\n") == [(0, 0), (3, 17)]
 
 
@@ -67,6 +94,20 @@ def test_meta_properties_reads_what_kafka_writes() -> None:
         "version": "0",
         "x": "y",
     }
+
+
+def test_slip_is_an_id_that_differs_in_one_character() -> None:
+    flipped = bytearray(TOPIC_ID)
+    flipped[3] ^= 4
+    assert is_slip(TOPIC_ID, bytes(flipped))
+    assert not is_slip(TOPIC_ID, TOPIC_ID)
+    assert not is_slip(TOPIC_ID, TOPIC_ID[::-1])
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"version=2\n", b"version=1\nbroker.id=1\n"])
+def test_meta_properties_that_are_damaged_are_no_other_versions(data: bytes) -> None:
+    with pytest.raises(DamagedCheckpointError):
+        decode_meta_properties(data)
 
 
 def test_meta_properties_of_kraft_refused() -> None:

@@ -17,6 +17,7 @@ from kio.records.readers import read_batch
 from amount import drawn_seed
 from headwater_broker.log import InvalidRecordError, Marker
 from headwater_broker.log.batch import DELETE_HORIZON, HEADER
+from headwater_broker.log.checkpoints import encode_offsets
 from headwater_broker.log.cleaner import CleanerConfig
 from headwater_broker.log.cleaner.keys import BYTES_PER_KEY, KeyOffsets
 from headwater_broker.log.cleaner.rewrite import Retention, compact_batch
@@ -399,7 +400,7 @@ def test_checkpoint_is_kafkas_and_survives(broker: Broker) -> None:
     broker.roll()
     assert broker.clean()
     checkpoint = broker.directory / "cleaner-offset-checkpoint"
-    assert checkpoint.read_text() == "0\n1\nt 0 5\n"
+    assert checkpoint.read_bytes() == encode_offsets({("t", 0): 5})
     broker.manager.close()
     broker.open()
     assert not broker.clean()

@@ -20,6 +20,7 @@ from headwater_broker.log import (
     PartitionLog,
     PartitionOfflineError,
 )
+from headwater_broker.log.checkpoints import encode_offsets
 from headwater_broker.testing.batches import build_batch
 
 TOPIC_ID = bytes(range(16))
@@ -119,9 +120,10 @@ def test_close_writes_checkpoints_and_the_clean_marker(tmp_path: Path) -> None:
     log.delete_records(2)
     manager.close()
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
-    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n2\na 0 5\nb 1 0\n"
-    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n2\na 0 5\nb 1 0\n"
-    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n2\na 0 2\nb 1 0\n"
+    ends, starts = encode_offsets({("a", 0): 5, ("b", 1): 0}), encode_offsets({("a", 0): 2, ("b", 1): 0})
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_bytes() == ends
+    assert (tmp_path / "replication-offset-checkpoint").read_bytes() == ends
+    assert (tmp_path / "log-start-offset-checkpoint").read_bytes() == starts
     assert sorted(path.name for path in (tmp_path / "a-0").iterdir()) == [
         f"{0:020d}.index",
         f"{0:020d}.log",
@@ -140,7 +142,7 @@ def test_tick_writes_checkpoints_when_due(tmp_path: Path) -> None:
     now_ms = 10**13
     manager.tick(now_ms)
     path = tmp_path / "recovery-point-offset-checkpoint"
-    assert path.read_text() == "0\n1\na 0 0\n"
+    assert path.read_bytes() == encode_offsets({("a", 0): 0})
     before = path.stat().st_mtime_ns
     manager.tick(now_ms + 1)
     assert path.stat().st_mtime_ns == before
@@ -149,7 +151,7 @@ def test_tick_writes_checkpoints_when_due(tmp_path: Path) -> None:
     flush.run()
     flush.complete()
     manager.tick(now_ms + 2)
-    assert path.read_text() == "0\n1\na 0 1\n"
+    assert path.read_bytes() == encode_offsets({("a", 0): 1})
     manager.close()
 
 
@@ -206,9 +208,11 @@ def test_create_of_a_partition_that_lost_its_directory_says_so(
     assert caplog.messages == []
     manager.create("t", 0, None, is_new=False)
     (told,) = caplog.messages
-    assert told.startswith(
-        "t-0 has lost its directory with all records before offset 2: it begins anew, from offset 0"
-    )
+    assert told.startswith("t-0 has lost offsets 0 to 1: ")
+    write(manager, "t", 0)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (2, 3)
     manager.close()
 
 

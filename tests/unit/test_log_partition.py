@@ -40,6 +40,7 @@ from headwater_broker.log.batch import (
     PRODUCER_ID,
     SIZE_BEFORE_LENGTH_BYTES,
 )
+from headwater_broker.log.checkpoints import encode_epochs
 from headwater_broker.log.records import uncompressed_records
 from headwater_broker.testing.batches import build_batch, reseal_batch
 from headwater_broker.testing.faults import broken_disk
@@ -438,7 +439,7 @@ def test_become_leader_older_epoch_changes_nothing(broker: Broker) -> None:
     broker.log.become_leader(5)
     broker.log.become_leader(4)
     assert broker.log.leader_epoch == 5
-    assert (broker.directory / "events-0/leader-epoch-checkpoint").read_text() == "0\n1\n5 0\n"
+    assert (broker.directory / "events-0/leader-epoch-checkpoint").read_bytes() == encode_epochs([(5, 0)])
 
 
 def test_retention_by_time_removes_old_segments(tmp_path: Path) -> None:

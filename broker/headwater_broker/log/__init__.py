@@ -12,6 +12,8 @@ A log directory, of which a broker may have several, on disks of their own::
     <topic>-<partition>.<id>-delete/   a partition that was deleted or moved away: removed within a second, or by
                                        the next start
     <topic>-<partition>.<id>-future/   a partition that is being moved here: removed by the next start
+    <topic>-<partition>.<id>-stray/    a partition of a topic with another id than the one of that name: as Kafka does,
+                                       it is set aside; yours to inspect or remove
     <topic>-<partition>.<id>-moved/    one that is here whole, for the moment in which the old directory gets
                                        its -delete: the next start gives it its name, unless the old one is there
     meta.properties                    text: version=0, broker.id=N, cluster.id=ID; other lines are kept
@@ -23,12 +25,18 @@ A log directory, of which a broker may have several, on disks of their own::
     .kafka_cleanshutdown               {"version":0,"brokerEpoch":-1}, from a clean stop to the next start
     .lock                              empty; held with a POSIX lock by the broker that runs
     .headwater-missing-offsets         text: `<topic> <partition> <first offset> <offset after the last> <file>` for
-                                       each range that is lost; there only while something is
+                                       each range that is lost; there only while something is. Offsets that were lost
+                                       before the log's first segment come back with their files by what this says
+    .headwater-offline                 text: `<topic> <partition> <why>` for each partition that cannot be read, or
+                                       whose topic is not known; there only while there is one
     .headwater-checked-timestamps      empty; there once a version has started that looks at every timestamp
     .headwater-probe                   64 KiB of zeros; there for a moment, when something on the disk has failed
 
 An offset checkpoint is text: the version `0`, the number of entries, then `<topic> <partition> <offset>` for
-each; Kafka makes it empty, which stands for no entries. Small files are replaced whole: written as
+each; Kafka makes it empty, which stands for no entries. Behind the last entry stand 32 blanks, which Kafka passes over
+and does not write: the bits of the CRC-32C of the file without them, a tab for each that is set, a space for each that
+is not. A leader epoch checkpoint has them, too. A file that does not match is not used: one that says by mistake where
+a log starts would cost all records before that. Small files are replaced whole: written as
 `<name>.tmp`, synced where a crash would matter, renamed.
 
 A partition's directory, N being an offset with 20 digits::
@@ -38,9 +46,12 @@ A partition's directory, N being an offset with 20 digits::
                               the segment is full or the broker stops
     N.timeindex               its time index, in the same way
     N.txnindex                its aborted transactions, where there are any
+    N.txnsum                  text: the CRC-32C of N.txnindex in hexadecimal digits, so that one that is gone or damaged
+                              is made again; Kafka writes none
     N.snapshot                idempotent producers as of offset N: where a segment begins, and at a clean stop
     leader-epoch-checkpoint   text: version `0`, number of entries, `<epoch> <start offset>` for each
-    partition.metadata        text: `version: 0`, then `topic_id: <16 bytes in URL-safe base64, no padding>`
+    partition.metadata        text: `version: 0`, then `topic_id: <16 bytes in URL-safe base64, no padding>`; an id that
+                              differs in one character from that of the topic is damaged, and written again
     N.broken, N-<i>.broken    what recovery cut off from offset N on: yours to inspect or remove
     *.deleted                 removed after file.delete.delay.ms, or by the next start
     *.cleaned, *.tmp          unfinished, removed by the next start
@@ -161,6 +172,7 @@ from headwater_broker.log.errors import (
 from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
 from headwater_broker.log.inspection import Allowance, TooMuchAtOnceError
+from headwater_broker.log.lost_folders import LostFolder, lost_folders
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.markers import Marker
 from headwater_broker.log.message_sets import batch_of_messages, without_zstd
@@ -202,6 +214,7 @@ __all__ = [
     "LogError",
     "LogManager",
     "LookedInto",
+    "LostFolder",
     "Marker",
     "MayBegin",
     "MissingOffsetsError",
@@ -225,6 +238,7 @@ __all__ = [
     "find_unreadable",
     "finished",
     "format_value",
+    "lost_folders",
     "messages_of_batches",
     "parse_value",
     "without_zstd",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Mapping
+
+from crc32c import crc32c
 
 from headwater_broker.log.errors import LogDirError
 
@@ -19,10 +22,14 @@ _KRAFT_VERSION = "1"
 META_PROPERTIES = "meta.properties"
 PROBE = ".headwater-probe"
 MISSING_OFFSETS = ".headwater-missing-offsets"
+OFFLINE = ".headwater-offline"
 CHECKED_TIMESTAMPS = ".headwater-checked-timestamps"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"
+_CHECKSUM_BITS = 32
+_BLANKS = re.compile(rb"[ \t]+(?=\n\Z)")
+_AS_BLANKS = str.maketrans("01", " \t")
 
 TopicPartition = tuple[str, int]
 
@@ -89,20 +96,20 @@ def decode_meta_properties(data: bytes) -> dict[str, str]:
     """Every field of it.
 
     Raises:
-        DamagedCheckpointError: It says no version.
-        LogDirError: It is of a version that is not ours (1 is KRaft's).
+        DamagedCheckpointError: It says no version that there is.
+        LogDirError: It is of a broker in KRaft mode.
     """
     fields = _decode_properties(data, "=")
     version = fields.get("version")
     if version is None:
         raise DamagedCheckpointError("it says no version")
-    if version == _KRAFT_VERSION:
+    if version == _KRAFT_VERSION and "node.id" in fields:
         raise LogDirError(
             f"version {version} is that of a broker in KRaft mode (node.id {fields.get('node.id')}), and only "
             "directories of brokers that keep their state in ZooKeeper, version 0, can be opened"
         )
     if version != _VERSION:
-        raise LogDirError(f"version {version} is unknown, 0 is what can be read")
+        raise DamagedCheckpointError(f"version {version} is unknown, 0 is what can be read")
     return fields
 
 
@@ -131,13 +138,32 @@ def parse_uuid(text: str) -> bytes:
     return uuid
 
 
+def is_slip(one: bytes, other: bytes) -> bool:
+    """Whether two ids are written alike but for one character: damage, as ids that were drawn differ in most."""
+    pairs = zip(format_uuid(one), format_uuid(other), strict=True)
+    return sum(first != second for first, second in pairs) == 1
+
+
 def _encode_lines(lines: list[str]) -> bytes:
-    return "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
+    data = "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
+    return data[:-1] + _checksum(data) + b"\n" if lines else data
+
+
+def _checksum(data: bytes) -> bytes:
+    """A checksum that Kafka's tools pass over: blanks, a tab for each bit that is set."""
+    return format(crc32c(data), f"0{_CHECKSUM_BITS}b").translate(_AS_BLANKS).encode()
 
 
 def _decode_lines(data: bytes, *, fields_per_line: int) -> list[list[str]]:
     if not data:
         return []  # Kafka makes its checkpoints empty, and fills them later
+    if not data.endswith(b"\n"):
+        raise DamagedCheckpointError(f"it is cut: {data[:80]!r}")
+    blanks = _BLANKS.search(data)
+    if blanks is not None:  # Kafka writes none
+        data = data[: blanks.start()] + b"\n"
+        if blanks[0] != _checksum(data):
+            raise DamagedCheckpointError(f"its checksum does not match: {data[:80]!r}")
     try:
         lines = data.decode().splitlines()
         rows = [line.split() for line in lines[2:] if line]

@@ -98,6 +98,7 @@ class TimeIndex:
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         self._base_offset = base_offset
+        self._read_bytes = len(data)
         self.data = bytearray(data)
 
     @classmethod
@@ -126,8 +127,19 @@ class TimeIndex:
 
     def offset_for(self, timestamp_ms: int) -> int:
         """An offset from which a walk forward meets the first batch that reaches `timestamp_ms`."""
-        slot = bisect_right(range(len(self)), timestamp_ms, key=lambda index: self._entry(index)[0]) - 1
+        slot = self._slot_for(timestamp_ms)
         return self._base_offset + self._entry(slot)[1] if slot >= 0 else self._base_offset
+
+    def claim_for(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the entry that `offset_for` goes by; None where none was read from a file."""
+        slot = self._slot_for(timestamp_ms)
+        if not 0 <= slot < self._read_bytes // _TIME_ENTRY.size:
+            return None
+        entry_ms, offset = self._entry(slot)
+        return entry_ms, self._base_offset + offset
+
+    def _slot_for(self, timestamp_ms: int) -> int:
+        return bisect_right(range(len(self)), timestamp_ms, key=lambda index: self._entry(index)[0]) - 1
 
     @property
     def last(self) -> tuple[int, int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.checkpoints import DamagedCheckpointError, TopicPartition
 from headwater_broker.log.dirlock import DirectoryLock
 from headwater_broker.log.errors import InconsistentIdentityError, LogDirError
 from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.missing import MissingRange
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -94,9 +96,20 @@ class LogDirectory:
             self._fs.write_file(f"{self.path}/{name}", data, durable=True)
             self._written[name] = data
 
-    def write_missing(self, text: str) -> None:
-        """Writes which offsets are lost, if that is not what was written last; no file says that none is."""
-        name = checkpoints.MISSING_OFFSETS
+    def read_missing(self) -> dict[TopicPartition, list[MissingRange]]:
+        """Which offsets were lost when the last broker ran, as far as that can be read."""
+        found: dict[TopicPartition, list[MissingRange]] = {}
+        with suppress(OSError):
+            text = self._fs.read_file(f"{self.path}/{checkpoints.MISSING_OFFSETS}").decode(errors="replace")
+            for line in text.splitlines():
+                with suppress(ValueError):
+                    topic, partition, start, end, file = line.split(" ", 4)
+                    lost = MissingRange(int(start), int(end), file)
+                    found.setdefault((topic, int(partition)), []).append(lost)
+        return found
+
+    def write_notes(self, name: str, text: str) -> None:
+        """Writes what `headwater doctor` is to tell, if that is not what was written last; no file: nothing is."""
         path, data = f"{self.path}/{name}", text.encode()
         if self._written.get(name) == data:
             return
@@ -149,12 +162,22 @@ class LogDirectory:
             if known.get(name, value) != value:
                 raise InconsistentIdentityError(
                     f"{self.path} belongs to {name} {known[name]}, but this broker has {name} {value}: use the "
-                    "directory that goes with it"
+                    f"directory that goes with it{self._other_causes(name, known[name], value)}"
                 )
         fields = {"version": "0"} | known | wanted
         if fields != known:
             path = f"{self.path}/{checkpoints.META_PROPERTIES}"
             self._fs.write_file(path, checkpoints.encode_meta_properties(fields), durable=True)
+
+    def _other_causes(self, name: str, known: str, value: str) -> str:
+        """What else it may be that has another identity."""
+        file = f"{self.path}/{checkpoints.META_PROPERTIES}"
+        is_alike = len(known) == len(value) and sum(map(str.__ne__, known, value)) == 1
+        if is_alike or value.startswith(known) or not known.replace("-", "").replace("_", "").isalnum():
+            return f"; if {file} is damaged, as it seems, remove it, and the broker writes it again"
+        if name == "cluster.id":
+            return "; if the cluster's state is lost (ZooKeeper's data, or coordinator.json), put it back from a copy"
+        return ""
 
     def release(self) -> None:
         """Unlocks it."""

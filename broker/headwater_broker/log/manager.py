@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 
 from headwater_broker.log import checkpoints, paths
@@ -19,6 +19,8 @@ from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
 from headwater_broker.log.health import is_passing
 from headwater_broker.log.logdir import LogDirectory
+from headwater_broker.log.lost_folders import LostFolder, lost_folders
+from headwater_broker.log.missing import MissingRange
 from headwater_broker.log.move import Move
 from headwater_broker.log.partition import PartitionLog
 from headwater_broker.log.record_stream import Slices, finished
@@ -29,6 +31,11 @@ _LOGGER = logging.getLogger(__name__)
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_NAME_CHARACTERS = 255
 _LOOK_EVERY_TICKS = 5
+_NAMED = 10
+_UNKNOWN_TOPIC = (
+    "no topic of that name is known: if ZooKeeper's data, or coordinator.json, was lost or is an older copy, "
+    "put it back"
+)
 _CHOSEN = 10_000
 """Choices for partitions that are not there that are remembered, the newest; of most nobody ever hears again."""
 
@@ -93,8 +100,8 @@ class LogManager:
         self._counts: dict[str, int] | None = None
         self._ticks = 0
         self._checkpointed: set[TopicPartition] = set()
-        # The high watermarks of what was here before and is not any more.
-        self._without_directory: dict[TopicPartition, int] = {}
+        self._without_directory: dict[TopicPartition, LostFolder] = {}
+        self._unknown: set[TopicPartition] = set()
         self._refused_removals: set[str] = set()
         self._probed_for: set[PartitionLog] = set()
         self._chosen: dict[TopicPartition, str] = {}
@@ -116,6 +123,8 @@ class LogManager:
             for path in self._paths:
                 self._load_path(path)
             self._finish_moves()
+            for key in [key for key in self._without_directory if self.get(*key) is not None]:
+                del self._without_directory[key]  # it was moved to another directory
         except BaseException:
             self._release()
             raise
@@ -199,6 +208,7 @@ class LogManager:
         start_offsets = directory.read_offsets(checkpoints.LOG_START_OFFSETS)
         compacted = self._cleanings.load(directory)
         doubts_timestamps = not directory.timestamps_are_checked()
+        lost = directory.read_missing()
         for name in self._fs.names(directory.path):
             path = f"{directory.path}/{name}"
             if name.endswith((paths.DELETED_DIRECTORY_SUFFIX, paths.FUTURE_DIRECTORY_SUFFIX)):
@@ -217,6 +227,10 @@ class LogManager:
                 log_start_offset=start_offsets.get(parsed, 0),
                 was_compacted=parsed in compacted,
                 is_start_known=parsed in start_offsets,
+                lost_before=next(
+                    (each for each in lost.get(parsed, ()) if each.end_offset == start_offsets.get(parsed)),
+                    None,
+                ),
                 doubts_timestamps=doubts_timestamps,
             )
         if doubts_timestamps:
@@ -224,9 +238,7 @@ class LogManager:
                 directory.note_timestamps_checked()
         self._checkpointed.update(recovery_points)
         self._without_directory |= {
-            key: offset
-            for key, offset in directory.read_offsets(checkpoints.HIGH_WATERMARKS).items()
-            if offset and self.get(*key) is None
+            each.key: each for each in lost_folders(self._fs, directory.path) if self.get(*each.key) is None
         }
 
     def _open(
@@ -239,6 +251,7 @@ class LogManager:
         log_start_offset: int = 0,
         was_compacted: bool = False,
         is_start_known: bool = False,
+        lost_before: MissingRange | None = None,
         doubts_timestamps: bool = False,
     ) -> PartitionLog:
         config, now_ms = self._config_for(key[0]), self._clock.now_ms()
@@ -251,6 +264,7 @@ class LogManager:
             log_start_offset=log_start_offset,
             was_compacted=was_compacted,
             is_start_known=is_start_known,
+            lost_before=lost_before,
             doubts_timestamps=doubts_timestamps,
             now_ms=now_ms,
         ).load()
@@ -342,19 +356,15 @@ class LogManager:
                 raise StorageError(f"{topic}-{partition} may be in {', '.join(self.failed_directories)}")
             if not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..") or partition < 0:
                 raise LogDirError(f"{topic!r} with partition {partition} cannot be a partition's name")
-            had = self._without_directory.pop((topic, partition), 0)
-            if had and not is_new:
-                _LOGGER.error(
-                    "%s-%d has lost its directory with all records before offset %d: it begins anew, from offset 0. "
-                    "Restore the directory from a copy while the broker is stopped",
-                    topic,
-                    partition,
-                    had,
-                )
-            if (topic, partition) in self._checkpointed:
-                self.checkpoint()  # else a start would miss in the new log what an older one of that name had
-            path = self._make_partition(topic, partition, topic_id)
-            log = self._open(path, (topic, partition))
+            lost = self._without_directory.get((topic, partition))
+            if lost is not None and not is_new:
+                log = self._begin_behind(lost, topic_id)
+                del self._without_directory[lost.key]
+            else:
+                self._without_directory.pop((topic, partition), None)
+                if (topic, partition) in self._checkpointed:
+                    self.checkpoint()  # else a start would miss in the new log what an older one of that name had
+                log = self._open(self._make_partition(topic, partition, topic_id), (topic, partition))
             log.topic_id = topic_id
         elif log.topic_id is None and topic_id is not None:
             if log.offline is not None:
@@ -364,11 +374,49 @@ class LogManager:
             except OSError as error:
                 raise StorageError(f"cannot write to {log.directory}: {error.strerror}") from error
             log.topic_id = topic_id
-        elif topic_id is not None and log.topic_id != topic_id:
+        elif log.topic_id is not None and topic_id is not None and log.topic_id != topic_id:
+            if checkpoints.is_slip(log.topic_id, topic_id):
+                _LOGGER.warning(
+                    "%s/%s is damaged: its id differs in one character from that of its topic, and is written again",
+                    log.directory,
+                    checkpoints.PARTITION_METADATA,
+                )
+                log.topic_id = None
+                return self.create(topic, partition, topic_id)
             raise LogDirError(
                 f"{log.directory} holds an older topic of that name: it has another topic id; delete it first"
             )
         return log
+
+    def _begin_behind(self, lost: LostFolder, topic_id: bytes | None) -> PartitionLog:
+        """Makes a partition again whose directory is gone: no offset that it gave out is given out again, or whoever
+        has read up to there would miss what comes."""
+        path = self._make_partition(*lost.key, topic_id)
+        return self._open(
+            path,
+            lost.key,
+            clean=False,
+            recovery_point=lost.end_offset,
+            log_start_offset=lost.start_offset,
+        )
+
+    def note_topics(self, topics: Container[str]) -> None:
+        """Takes note of which topics there are: what is here of others is told, and what was here is theirs."""
+        for key in [key for key in self._without_directory if key[0] not in topics]:
+            del self._without_directory[key]
+        before, self._unknown = (
+            self._unknown,
+            {(log.topic, log.partition) for log in self if log.topic not in topics},
+        )
+        if self._unknown - before:
+            names = sorted({topic for topic, _ in self._unknown})
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            _LOGGER.error(
+                "there are logs of topics that are not known: %s%s. They are left as they are; if ZooKeeper's data, or "
+                "coordinator.json, was lost or is an older copy, put it back",
+                ", ".join(names[:_NAMED]),
+                more,
+            )
 
     def _make_partition(self, topic: str, partition: int, topic_id: bytes | None) -> str:
         """Makes the directory of a new partition, where it is to be or in the first of the emptiest that takes it.
@@ -432,8 +480,23 @@ class LogManager:
         log = self.get(topic, partition)
         if log is None:
             return False
+        # Who is sending from its files holds them open: there is nothing to wait for.
+        self._removals[self._take_out(log, paths.DELETED_DIRECTORY_SUFFIX)] = None
+        return True
+
+    def set_aside(self, topic: str, partition: int) -> str:
+        """Renames the directory to `<topic>-<partition>.<id>-stray`, where it stays; returns its path.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        log = self.get(topic, partition)
+        assert log is not None
+        return self._take_out(log, paths.STRAY_DIRECTORY_SUFFIX)
+
+    def _take_out(self, log: PartitionLog, kind: str) -> str:
         parent, _, name = log.directory.rpartition("/")
-        suffix = f".{uuid.uuid4().hex}{paths.DELETED_DIRECTORY_SUFFIX}"
+        suffix = f".{uuid.uuid4().hex}{kind}"
         target = f"{parent}/{name[: _MAX_NAME_CHARACTERS - len(suffix)]}{suffix}"
         try:
             self._fs.rename(log.directory, target)
@@ -441,15 +504,13 @@ class LogManager:
             raise StorageError(f"cannot rename {log.directory}: {error.strerror}") from error
         log.retire()
         self._count(parent, -1)
-        self._cleanings.forget(topic, partition)
-        partitions = self._by_name[topic]
-        del partitions[partition]
+        self._cleanings.forget(log.topic, log.partition)
+        partitions = self._by_name[log.topic]
+        del partitions[log.partition]
         if not partitions:
-            del self._by_name[topic]
-            del self._by_wire_name[topic.encode()]
-        # Who is sending from its files holds them open: there is nothing to wait for.
-        self._removals[target] = None
-        return True
+            del self._by_name[log.topic]
+            del self._by_wire_name[log.topic.encode()]
+        return target
 
     def configure(self, *, producer_id_expiration_ms: int, cleaner: CleanerConfig) -> None:
         """Takes new settings, and asks `config_for` again for every topic."""
@@ -532,15 +593,22 @@ class LogManager:
                 self._fail(directory, f"the log directory {directory.path} fails: {error.strerror or error}")
 
     def _write_missing(self) -> None:
-        """Leaves for `headwater doctor` which offsets are lost."""
+        """Leaves for `headwater doctor` which offsets are lost, and which partitions cannot be read."""
         for directory in self._directories:
             if directory.failure is None:
+                logs = self.within(directory)
                 lines = [
                     f"{log.topic} {log.partition} {each.start_offset} {each.end_offset} {each.path}\n"
-                    for log in self.within(directory)
+                    for log in logs
                     for each in log.missing
                 ]
-                directory.write_missing("".join(sorted(lines)))
+                directory.write_notes(checkpoints.MISSING_OFFSETS, "".join(sorted(lines)))
+                lines = [
+                    f"{log.topic} {log.partition} {' '.join(str(log.offline or _UNKNOWN_TOPIC).split())}\n"
+                    for log in logs
+                    if log.offline is not None or (log.topic, log.partition) in self._unknown
+                ]
+                directory.write_notes(checkpoints.OFFLINE, "".join(sorted(lines)))
 
     def _apply_retention(self, now_ms: int) -> Slices[None]:
         for log in list(self):
@@ -627,14 +695,17 @@ class LogManager:
                 continue
             logs = self.within(directory)
             keys = [(log.topic, log.partition) for log in logs]
+            lost = [each for each in self._without_directory.values() if each.directory == directory.path]
+            starts = {each.key: each.start_offset for each in lost}
+            ends = {each.key: each.end_offset for each in lost}
             files = (
-                (checkpoints.RECOVERY_POINTS, [log.recovery_point for log in logs]),
-                (checkpoints.LOG_START_OFFSETS, [log.log_start_offset for log in logs]),
-                (checkpoints.HIGH_WATERMARKS, [log.high_watermark for log in logs]),
+                (checkpoints.RECOVERY_POINTS, ends, [log.recovery_point for log in logs]),
+                (checkpoints.LOG_START_OFFSETS, starts, [log.log_start_offset for log in logs]),
+                (checkpoints.HIGH_WATERMARKS, ends, [log.high_watermark for log in logs]),
             )
-            for name, offsets in files:
+            for name, others, offsets in files:
                 try:
-                    directory.write_offsets(name, dict(zip(keys, offsets, strict=True)))
+                    directory.write_offsets(name, others | dict(zip(keys, offsets, strict=True)))
                 except OSError as error:
                     _LOGGER.error("cannot write %s in %s: %s", name, directory.path, error.strerror)
                     probed = directory.probe() if len(self._directories) > 1 else None

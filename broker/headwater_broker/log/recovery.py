@@ -84,6 +84,7 @@ class LogLoader:
         log_start_offset: int,
         was_compacted: bool = False,
         is_start_known: bool = False,
+        lost_before: MissingRange | None = None,
         doubts_timestamps: bool = False,
         now_ms: int,
     ) -> None:
@@ -97,6 +98,7 @@ class LogLoader:
             recovery_point: From the checkpoint; 0 if there is none.
             log_start_offset: From the checkpoint; 0 if there is none.
             is_start_known: Whether the checkpoint says where the log starts.
+            lost_before: What was lost before the log's start when the last broker ran.
             was_compacted: Whether the cleaner's checkpoint names it: then offsets may be missing.
             doubts_timestamps: Whether a version wrote it that believed what clients claim; see `claims`.
             now_ms: The wall clock.
@@ -109,6 +111,7 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._gaps_allowed = was_compacted or config.compacts
         self._is_start_known = is_start_known
+        self._lost_before = lost_before
         self._doubts_timestamps = doubts_timestamps
         self._now_ms = now_ms
         self._producers = ProducerStates()
@@ -118,6 +121,7 @@ class LogLoader:
         self._segments: list[Segment] = []
         self._snapshots: list[int] = []
         self._missing: list[MissingRange] = []
+        self._without_log: list[int] = []
 
     def load(self) -> LoadedLog:
         """Finds segments, end, producers and epochs; mends what may be mended."""
@@ -175,16 +179,28 @@ class LogLoader:
                 for segment, following in pairwise(self._segments)
                 if following.base_offset > self._recovery_point
             ],
-            missing=[each for each in self._missing if each.end_offset > self._log_start_offset],
+            missing=[
+                each
+                for each in self._missing
+                if each.end_offset > max(each.start_offset, self._log_start_offset)
+            ],
             failure=failure,
         )
 
     def _find_lost_starts(self) -> None:
-        """Where a clean stop left segments from the log's start on, the first ones may be gone."""
-        first = self._segments[0].base_offset
-        if self._clean and self._is_start_known and first > self._log_start_offset:
-            path = paths.segment_path(self._directory, self._log_start_offset, paths.LOG_SUFFIX)
-            self._missing.append(MissingRange(self._log_start_offset, first, path))
+        """Where a clean stop left segments from the log's start on, or indexes are there without their log (which goes
+        last where a segment is deleted), the first ones may be gone; what was lost so before may have been put back."""
+        first, lost = self._segments[0].base_offset, self._lost_before
+        if lost is not None:
+            self._log_start_offset = lost.start_offset
+            self._missing.append(lost._replace(end_offset=min(first, lost.end_offset)))
+            return
+        start = self._log_start_offset
+        if not (self._clean and self._is_start_known):
+            start = max(start, min([*self._without_log, first]))
+        if first > start:
+            path = paths.segment_path(self._directory, start, paths.LOG_SUFFIX)
+            self._missing.append(MissingRange(start, first, path))
 
     def _find_lost_ends(self, first_to_scan: int) -> None:
         """Looks whether each segment reaches the next one, as it does unless compaction took something away."""
@@ -235,9 +251,10 @@ class LogLoader:
             else:
                 left.append(name)
         logs = set(paths.numbered(left, paths.LOG_SUFFIX))
-        for suffix in (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.TRANSACTION_INDEX_SUFFIX):
+        for suffix in paths.SEGMENT_SUFFIXES[:-1]:
             for base_offset in paths.numbered(left, suffix):
                 if base_offset not in logs:
+                    self._without_log.append(base_offset)
                     self._fs.remove(paths.segment_path(self._directory, base_offset, suffix))
         return left
 
@@ -302,12 +319,27 @@ class LogLoader:
                 self._mend_times(segment)
         self._find_lost_ends(first_to_scan)
         for segment in self._segments[:first_to_scan]:
+            self._check_last_time(segment)
             self._replay.mend_aborted(segment)
         if end_offset is not None:
             self._producers = self._replay.producers(end_offset)
             return end_offset
         self._producers = self._replay.producers(self._segments[first_to_scan].base_offset)
         return self._scan_segments(first_to_scan)
+
+    def _check_last_time(self, segment: Segment) -> None:
+        try:
+            segment.check_last_time()
+        except DamagedIndexError as error:
+            _LOGGER.info("%s: rebuilding indexes: %s", segment.log_path, error)
+            try:
+                segment.rebuild()
+            except BadBatchError:
+                segment.release()
+                return
+            self._seal(segment)
+        except BadBatchError:
+            return  # who reads it has it checked
 
     def _mend_times(self, segment: Segment) -> None:
         """Makes the time index right where it was made of what clients claimed."""

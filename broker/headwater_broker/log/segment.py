@@ -7,6 +7,9 @@ import errno
 import os
 import struct
 from collections.abc import Iterator
+from itertools import islice
+
+from crc32c import crc32c
 
 from headwater_broker.log import paths
 from headwater_broker.log.batch import (
@@ -37,6 +40,7 @@ from headwater_broker.log.txnindex import (
 from headwater_broker.log.unreadable import LookedAt
 
 _BASE_OFFSET = struct.Struct(">q")
+_LOOKED_AT_BEHIND = 100
 _STORED_EVERY_BYTES = 64 << 10
 """How much of the newest segment is written before its index files are: with every entry, a request of 10 kB would
 take a fifth longer. What is left comes within a second."""
@@ -187,10 +191,10 @@ class Segment:
             DamagedIndexError: The file is not what it should be.
         """
         if self._aborted is None:
-            try:
-                data = self._fs.read_file(self.transaction_index_path)
-            except FileNotFoundError:
-                data = b""
+            data = self._read(self.transaction_index_path)
+            checksum = self._read(self._transaction_checksum_path)
+            if checksum and checksum != _checksum_of(data):
+                raise DamagedIndexError(f"{self.transaction_index_path} does not match its checksum")
             self._aborted = decode_transaction_index(data)
         return self._aborted
 
@@ -198,10 +202,21 @@ class Segment:
     def has_aborted(self) -> bool:
         """Whether there are any, without reading them."""
         if self._aborted is None:
-            if self._fs.exists(self.transaction_index_path):
+            if any(map(self._fs.exists, (self.transaction_index_path, self._transaction_checksum_path))):
                 return True
             self._aborted = []  # what a read of committed records need not ask again
         return bool(self._aborted)
+
+    @property
+    def _transaction_checksum_path(self) -> str:
+        """The checksum of that: it tells that it is gone, too."""
+        return paths.segment_path(self._directory, self.base_offset, paths.TRANSACTION_CHECKSUM_SUFFIX)
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return self._fs.read_file(path)
+        except FileNotFoundError:
+            return b""
 
     def forget_aborted(self) -> None:
         """Empties the index of aborted transactions, to fill it again."""
@@ -395,8 +410,13 @@ class Segment:
         try:
             for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
                 self._check_place(position, header)
+                last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+                if last_offset > self.last_possible_offset:
+                    raise BadBatchError(
+                        position, f"offset {last_offset} is beyond {self.last_possible_offset}"
+                    )
                 stamp_ms = greatest_ms(self._fs, self.file.fd, position, size, header)
-                self.note(position, size, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], stamp_ms)
+                self.note(position, size, last_offset, stamp_ms)
         finally:
             self.size_bytes = size_bytes
 
@@ -408,6 +428,44 @@ class Segment:
         """
         if header[BASE_OFFSET] < self.base_offset:
             raise BadBatchError(position, f"offset {header[BASE_OFFSET]} is before {self.base_offset}")
+
+    def check_last_time(self) -> None:
+        """Makes sure of the greatest timestamp, by which a segment is too old, or asked for a time.
+
+        Raises:
+            DamagedIndexError: No batch has it.
+            BadBatchError: The log is damaged there.
+        """
+        if self._keeps_indexes:
+            return
+        position = 0
+        if self.max_timestamp_ms >= 0:
+            position = self.check_time(self.max_timestamp_ms, self.max_timestamp_offset)
+        # What was cut off of the index would have told of batches behind that are later, most likely of the next ones.
+        for start in {position, self.offset_index.last_position}:
+            for batch in islice(self._walk(start), _LOOKED_AT_BEHIND):
+                if greatest_ms(self._fs, self.file.fd, *batch) > self.max_timestamp_ms:
+                    raise DamagedIndexError(f"{self.index_paths[1]} ends before a later batch")
+
+    def check_time(self, timestamp_ms: int, offset: int) -> int:
+        """Makes sure that a batch is as an entry of the time index says: nothing else would tell that it is damaged.
+
+        Returns:
+            Its position.
+
+        Raises:
+            DamagedIndexError: It is not.
+            BadBatchError: The log is damaged there.
+        """
+        position = self.position_of(offset)
+        for at, size, header in walk(
+            self._fs, self.file.fd, position, self.size_bytes, check=False, chunk_bytes=HEADER.size
+        ):
+            reaches = greatest_ms(self._fs, self.file.fd, at, size, header) == timestamp_ms
+            if reaches and header[BASE_OFFSET] <= offset:
+                return at
+            break
+        raise DamagedIndexError(f"no batch with offset {offset} has the greatest timestamp {timestamp_ms}")
 
     def has_wrong_claims(self) -> bool:
         """Whether a batch claims a greatest timestamp that cannot be; see `claims`."""
@@ -433,6 +491,23 @@ class Segment:
             if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= offset:
                 return position
         return self.size_bytes
+
+    def indexed_position(self, offset: int, end_position: int) -> int:
+        """Position of a batch at or before the one that holds `offset`, and not behind `end_position`.
+
+        Raises:
+            BadBatchError: The index leads astray.
+        """
+        position, last_offset = self.offset_index.position_for(offset)
+        if position >= end_position or last_offset is None:
+            return min(position, end_position)
+        for _, _, header in walk(
+            self._fs, self.file.fd, position, end_position, check=False, chunk_bytes=HEADER.size
+        ):
+            if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] != last_offset:
+                raise BadBatchError(position, f"the index says offset {last_offset}")
+            break
+        return position
 
     def whole_batches(self, position: int, max_bytes: int, end_position: int, *, at_least_one: bool) -> int:
         """How many bytes from `position` are whole batches and at most `max_bytes`.
@@ -551,10 +626,11 @@ class Segment:
         self._fs.write_file(offset_path, self.offset_index.data, durable=False)
         self._fs.write_file(time_path, self.time_index.data, durable=False)
         if self._aborted:
-            self._fs.write_file(
-                self.transaction_index_path, encode_transaction_index(self._aborted), durable=False
-            )
+            data = encode_transaction_index(self._aborted)
+            self._fs.write_file(self.transaction_index_path, data, durable=False)
+            self._fs.write_file(self._transaction_checksum_path, _checksum_of(data), durable=False)
         elif self._aborted is not None:
+            self._fs.remove(self._transaction_checksum_path)
             self._fs.remove(self.transaction_index_path)
         self._is_stored = True
 
@@ -692,3 +768,7 @@ class Segment:
         except FileNotFoundError as error:
             raise DamagedIndexError(f"{error.filename} is missing") from None
         self._offset_index = offset_index
+
+
+def _checksum_of(data: bytes) -> bytes:
+    return b"%08x\n" % crc32c(data)

@@ -44,8 +44,11 @@ def find_timestamp(
         DamagedIndexError: An index cannot be used.
     """
     file = segment.file  # which stays open meanwhile
+    claim = segment.time_index.claim_for(timestamp_ms)
+    if claim is not None:
+        segment.check_time(*claim)
     from_offset = max(segment.time_index.offset_for(timestamp_ms), start_offset)
-    indexed = min(segment.offset_index.position_for(from_offset)[0], end_position)
+    indexed = segment.indexed_position(from_offset, end_position)
     for position, size, header in _walk(fs, file, indexed, end_position):
         if (header[MAX_TIMESTAMP_MS] < timestamp_ms and not is_wrong(header)) or header[BASE_OFFSET] + header[
             LAST_OFFSET_DELTA
@@ -70,11 +73,11 @@ def find_greatest(fs: FileSystem, segment: Segment, end_position: int) -> Slices
         DamagedIndexError: An index cannot be used.
     """
     file = segment.file
-    indexed = segment.offset_index.position_for(segment.max_timestamp_offset)[0]
+    indexed = segment.indexed_position(segment.max_timestamp_offset, end_position)
     greatest: tuple[int, int, HeaderTuple] | None = None
     greatest_ms = NO_TIMESTAMP
     # The second time from the start, where what the segment knows as its greatest may not be seen yet.
-    for start_position in (min(indexed, end_position), 0):
+    for start_position in (indexed, 0):
         for batch in _walk(fs, file, start_position, end_position):
             batch_ms = greatest_ms_of(fs, file.fd, *batch)
             if batch_ms > greatest_ms:

@@ -165,6 +165,8 @@ class StateKeeper(Watcher):
                 if self._view.broker_id in state.replicas:
                     self._open_log(name, partition, topic.topic_id.bytes, state.leader_epoch)
                     yield
+        if changed is None:
+            self._manager.note_topics({*topics, *self._view.deleting})
         self._has_opened = True
 
     def _open_log(self, name: str, partition: int, topic_id: bytes, leader_epoch: int) -> None:
@@ -191,8 +193,16 @@ class StateKeeper(Watcher):
         except LogDirError:
             if present is None:
                 raise
-            _LOG.warning("%s-%d is left from a topic that was deleted: removing it", shown(name), partition)
-            self._remove_log(name, partition)
+            # A topic that is deleted is so once every broker has removed its logs: the state of topics was lost, or is
+            # that of an older copy.
+            path = self._manager.set_aside(name, partition)
+            self._on_log_gone(present)
+            _LOG.error(
+                "%s-%d has records of another topic of that name: they are set aside as %s, and it begins anew",
+                shown(name),
+                partition,
+                path,
+            )
             return self._manager.create(name, partition, topic_id)
 
     def _configure_logs(self) -> None:
