@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -127,6 +129,18 @@ def test_process_port_in_use_exits_3_before_the_logs_are_opened(
     assert status == 3
     assert "is in use" in message
     assert not (data / "meta.properties").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00garbage", b"version=7\n"])
+def test_process_with_a_damaged_identity_says_so_while_zookeeper_is_connected_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], zookeeper: Any, content: bytes
+) -> None:
+    (tmp_path / "meta.properties").write_bytes(content)
+    arguments = ("--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    status, message = exit_of(*arguments, "--zookeeper", f"{zookeeper.hosts}/{uuid4()}", capsys=capsys)
+    assert status == 1
+    assert f"{tmp_path}/meta.properties: " in message
+    assert "remove it if the directory is this broker's" in message
 
 
 def test_process_no_zookeeper_exits_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

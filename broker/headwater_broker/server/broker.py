@@ -210,7 +210,13 @@ class _Starting:
             self._helpers, self._coordinator.start, settings.zookeeper_connection_timeout_ms / 1000
         )
         # Recovery needs no shared state: both are waited for at once.
-        manager = await self._recover()
+        try:
+            manager = await self._recover()
+        except BaseException:
+            await asyncio.wait(
+                {connected}
+            )  # a client that is stopped while it connects ends in an error of its own
+            raise
         try:
             await connected
             cluster_id = await self._ask(self._coordinator.cluster_id)
