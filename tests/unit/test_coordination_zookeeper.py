@@ -16,6 +16,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import GetData
 
 from headwater_broker.coordination import (
     AlreadyOwned,
@@ -33,6 +35,7 @@ from headwater_broker.coordination import (
     PartitionState,
     ZooKeeperCoordinator,
 )
+from headwater_broker.coordination.zookeeper.multi_read import MultiRead
 from headwater_broker.coordination.zookeeper.session import ZooKeeperSession
 
 SESSION_MS = 20_000
@@ -243,6 +246,39 @@ def test_zookeeper_unreadable_znode_is_named(
         read(one)
 
 
+def test_zookeeper_many_znodes_are_read_in_few_requests_or_one_by_one(
+    one: ZooKeeperCoordinator, raw: ZooKeeperSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = "g" * 3000  # a path of so many bytes: what goes into one request is bounded
+    offsets = {("t", number): Committed(number, 1, "m" * (number % 50), 5) for number in range(450)}
+    one.commit_offsets(group, offsets)
+    asked = [*offsets, ("t", 9999), ("none", 0)]
+    assert one.fetch_offsets(group, asked) == offsets
+    assert one.fetch_offsets(group) == offsets
+    assert one.fetch_offsets(group, []) == {}
+    assert one.fetch_offsets(group, [("none", 0), ("none", 1)]) == {}
+    sent: list[Any] = []
+    call = KazooClient._call
+
+    def noting(client: KazooClient, request: Any, pending: Any) -> Any:
+        sent.append(request)
+        return call(client, request, pending)
+
+    monkeypatch.setattr(KazooClient, "_call", noting)
+    assert one.fetch_offsets(group, asked) == offsets
+    assert 0 < len([each for each in sent if isinstance(each, MultiRead)]) < 10
+    assert not [each for each in sent if isinstance(each, GetData)]
+    # A server before 3.6 does not know the request, and closes the connection over it.
+    monkeypatch.setattr(MultiRead, "type", 4711)
+    old = ZooKeeperCoordinator(raw.hosts, session_timeout_ms=SESSION_MS)
+    old.start()
+    sent.clear()
+    assert old.fetch_offsets(group, asked) == offsets
+    assert len([each for each in sent if isinstance(each, GetData)]) == len(asked)
+    assert not [each for each in sent if isinstance(each, MultiRead)]
+    old.stop()
+
+
 def test_zookeeper_unreachable_at_start_is_named() -> None:
     coordinator = ZooKeeperCoordinator("127.0.0.1:1")
     with pytest.raises(CoordinatorUnavailable, match=r"no ZooKeeper answers at 127\.0\.0\.1:1 within 0\.3 s"):
@@ -265,7 +301,6 @@ def test_zookeeper_notifications_are_kept_few(one: ZooKeeperCoordinator, raw: Zo
 
 def expire(client_id: Any, hosts: str) -> None:
     """Ends the session on the server as an expiry does: a client that takes the session over closes it."""
-    from kazoo.client import KazooClient
 
     thief = KazooClient(hosts.partition("/")[0], client_id=client_id)
     thief.start()

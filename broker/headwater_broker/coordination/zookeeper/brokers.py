@@ -11,7 +11,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from headwater_broker.coordination.errors import BrokerIdInUse, Conflict, CoordinationError, CorruptState
 from headwater_broker.coordination.model import PRODUCER_ID_BLOCK_SIZE, BrokerInfo, Controller
 from headwater_broker.coordination.zookeeper import znodes
-from headwater_broker.coordination.zookeeper.client import Znode
+from headwater_broker.coordination.zookeeper.multi_read import Znode
 from headwater_broker.coordination.zookeeper.process import Liveness, ProcessIdentity
 from headwater_broker.coordination.zookeeper.session import ZooKeeperSession
 from headwater_broker.coordination.zookeeper.transaction import Create, Delete, Operation, SetData

@@ -12,7 +12,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from headwater_broker.coordination.errors import AlreadyOwned, Conflict, LeaseLost
 from headwater_broker.coordination.model import TopicPartition
 from headwater_broker.coordination.zookeeper import znodes
-from headwater_broker.coordination.zookeeper.client import Znode
+from headwater_broker.coordination.zookeeper.multi_read import Znode
 from headwater_broker.coordination.zookeeper.naming import unescape
 from headwater_broker.coordination.zookeeper.process import Liveness, ProcessIdentity
 from headwater_broker.coordination.zookeeper.session import ZooKeeperSession

@@ -125,6 +125,7 @@ class ZooKeeperSession(ZnodeClient):
             self._threads.append(thread)
         try:
             self.ensure("")
+            self.learn_what_it_reads(timeout_s)
             self.exists("")
         except CoordinationError:
             self.stop()
