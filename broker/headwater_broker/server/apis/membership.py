@@ -1,6 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the wire of the group coordinator."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -17,8 +18,11 @@ from headwater_broker.groups import (
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from headwater_broker.wire.codec import milliseconds
+
+_LEAVERS_AT_ONCE = 100
 
 
 class MembershipApis:
@@ -120,30 +124,39 @@ class MembershipApis:
         if is_batch:
             leavers = [
                 Leaver(each.member_id, each.group_instance_id, getattr(each, "reason", None))
-                for each in body.members
+                async for each in unhurried(body.members)
             ]
         else:
             leavers = [Leaver(body.member_id)]
         refusal = self._runner.refusal(body.group_id)
         if refusal is not GroupError.NONE:
             return {"error_code": group_error_code(refusal), "members": []}
-        future = _token()
-        self._runner.deliver(self._runner.groups.leave(self._runner.now_ms(), future, body.group_id, leavers))
-        response: LeaveResponse = await future
-        error = response.error
-        if not is_batch and error is GroupError.NONE and response.leavers:
-            error = response.leavers[0][1]
-        return {
-            "error_code": group_error_code(error),
-            "members": [
+        members: list[Response] = []
+        error = GroupError.NONE
+        for start in range(0, max(len(leavers), 1), _LEAVERS_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)  # others are served between
+            response = await self._leave(body.group_id, leavers[start : start + _LEAVERS_AT_ONCE])
+            error = response.error
+            if error is not GroupError.NONE:
+                break
+            if not is_batch and response.leavers:
+                error = response.leavers[0][1]
+            members += [
                 {
                     "member_id": leaver.member_id,
                     "group_instance_id": leaver.instance_id,
                     "error_code": group_error_code(leaver_error),
                 }
                 for leaver, leaver_error in response.leavers
-            ],
-        }
+            ]
+        return {"error_code": group_error_code(error), "members": members}
+
+    async def _leave(self, group_id: str, leavers: Sequence[Leaver]) -> LeaveResponse:
+        future = _token()
+        self._runner.deliver(self._runner.groups.leave(self._runner.now_ms(), future, group_id, leavers))
+        response: LeaveResponse = await future
+        return response
 
 
 def _token() -> asyncio.Future[Any]:

@@ -38,6 +38,8 @@ _MAX_PARTITIONS = 10_000  # of one topic: each is a directory with three open fi
 _POLL_S = 0.02
 _PLANNED_AT_ONCE = 20
 """Topics of a request whose plans take some ten milliseconds, with the description of their settings."""
+_CHANGED_AT_ONCE = 100
+"""Topics that shared state is asked for side by side; more would not be sooner there."""
 
 T = TypeVar("T")
 
@@ -126,7 +128,9 @@ class TopicAdmin:
         quota = self._quota(request, strict_from=6)
         answers: list[Response] = []
         planned: dict[str, _NewTopic] = {}
-        alike = _Alike(self._node.cluster.topics)
+        alike = _Alike(())
+        async for name in unhurried(list(self._node.cluster.topics)):
+            alike.add(name)
         room = _MAX_PARTITIONS
         for number, topic in enumerate(body.topics):
             if number % _PLANNED_AT_ONCE == _PLANNED_AT_ONCE - 1:
@@ -145,10 +149,10 @@ class TopicAdmin:
             else:
                 planned[topic.name] = plan
                 alike.add(topic.name)
-                answers.append(self._created(topic.name, plan, None))
+                answers.append(self._created(topic.name, plan))
         if not request.get("validate_only", False):
             made = await self._create_all(planned)
-            for index, answer in enumerate(answers):
+            async for index, answer in unhurried(enumerate(answers)):
                 name = answer["name"]
                 if name not in planned or names[name] > 1:
                     continue
@@ -156,7 +160,7 @@ class TopicAdmin:
                 if isinstance(outcome, TopicState) and milliseconds(body.timeout) <= 0:
                     outcome = _out_of_time()
                 answers[index] = (
-                    self._created(name, planned[name], outcome.topic_id)
+                    {**answer, "topic_id": outcome.topic_id}
                     if isinstance(outcome, TopicState)
                     else _refused(name, outcome)
                 )
@@ -166,11 +170,17 @@ class TopicAdmin:
         self, planned: Mapping[str, _NewTopic]
     ) -> dict[str, TopicState | ApiError | CoordinationError]:
         """Creates topics side by side; returns what became of each once all of them can be used."""
-        outcomes = await _side_by_side(
-            self._node.ask(self._node.coordinator.create_topic, name, plan.assignment, plan.configs, uuid4())
-            for name, plan in planned.items()
-        )
-        made = dict(zip(planned, outcomes, strict=True))
+        made: dict[str, TopicState | ApiError | CoordinationError] = {}
+        plans = list(planned.items())
+        for start in range(0, len(plans), _CHANGED_AT_ONCE):
+            some = plans[start : start + _CHANGED_AT_ONCE]
+            outcomes = await _side_by_side(
+                self._node.ask(
+                    self._node.coordinator.create_topic, name, plan.assignment, plan.configs, uuid4()
+                )
+                for name, plan in some
+            )
+            made.update(zip((name for name, _ in some), outcomes, strict=True))
         await self._settle_on(name for name, outcome in made.items() if isinstance(outcome, TopicState))
         return made
 
@@ -217,10 +227,11 @@ class TopicAdmin:
             assignment = self._assign(name, partitions, replicas)
         return _NewTopic(assignment, configs)
 
-    def _created(self, name: str, plan: _NewTopic, topic_id: UUID | None) -> Response:
+    def _created(self, name: str, plan: _NewTopic) -> Response:
+        """The answer for a topic whose id is not known yet."""
         return {
             "name": name,
-            "topic_id": topic_id,
+            "topic_id": None,
             "error_code": ErrorCode.none,
             "error_message": None,
             "num_partitions": len(plan.assignment),
@@ -299,13 +310,13 @@ class TopicAdmin:
         body = request.body
         asked: list[tuple[str | None, UUID | None]] = [
             (each, None) if isinstance(each, str) else (each.name, each.topic_id)
-            for each in (request.get("topics") or request.get("topic_names") or ())
+            async for each in unhurried(request.get("topics") or request.get("topic_names") or ())
         ]
         quota = self._quota(request, strict_from=5)
         is_malformed = any(name is not None and topic_id is not None for name, topic_id in asked)
         doomed: dict[str, None] = {}
         results: list[tuple[str | None, UUID | None, Exception | None]] = []
-        for given, topic_id in asked:
+        async for given, topic_id in unhurried(asked):
             name = given
             try:
                 if is_malformed:
@@ -323,7 +334,7 @@ class TopicAdmin:
                 results.append((name, topic_id, None))
         failed = await self._delete_all(list(doomed), body.timeout)
         answers = []
-        for name, topic_id, refusal in results:
+        async for name, topic_id, refusal in unhurried(results):
             why = refusal or failed.get(name or "")
             answers.append(
                 {
@@ -359,7 +370,10 @@ class TopicAdmin:
         """Deletes topics side by side and waits until they are gone; returns what went wrong with which."""
         node, loop = self._node, asyncio.get_running_loop()
         deadline = loop.time() + milliseconds(timeout) / 1000
-        outcomes = await _side_by_side(node.ask(node.coordinator.delete_topic, name) for name in names)
+        outcomes: list[Any] = []
+        for start in range(0, len(names), _CHANGED_AT_ONCE):
+            some = names[start : start + _CHANGED_AT_ONCE]
+            outcomes += await _side_by_side(node.ask(node.coordinator.delete_topic, name) for name in some)
         failed = {
             name: each for name, each in zip(names, outcomes, strict=True) if isinstance(each, Exception)
         }

@@ -15,8 +15,12 @@ from headwater_broker.security import CLUSTER_NAME, Operation, ResourceType
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Handler, Request, Response
 from headwater_broker.server.security import SecurityState
+from headwater_broker.server.slices import unhurried
 
 T = TypeVar("T")
+
+FEW = 100
+"""So many items of a request are looked at at once."""
 
 Answer = Response | Awaitable[Response]
 
@@ -71,6 +75,40 @@ def split(items: Iterable[T], is_allowed: Callable[[T], bool]) -> tuple[tuple[T,
     for item in items:
         (allowed if is_allowed(item) else refused).append(item)
     return tuple(allowed), refused
+
+
+async def split_many(items: Iterable[T], is_allowed: Callable[[T], bool]) -> tuple[tuple[T, ...], list[T]]:
+    """The same, where items are many: others are served in between."""
+    allowed: list[T] = []
+    refused: list[T] = []
+    async for item in unhurried(items):
+        (allowed if is_allowed(item) else refused).append(item)
+    return tuple(allowed), refused
+
+
+def parted(
+    items: Sequence[T],
+    is_allowed: Callable[[T], bool],
+    go_on: Callable[[tuple[T, ...], list[T]], Answer],
+) -> Answer:
+    """The answer of a guard that goes on with the items that are allowed and those that are not."""
+    if len(items) <= FEW:
+        return go_on(*split(items, is_allowed))
+    return _parted_many(items, is_allowed, go_on)
+
+
+async def _parted_many(
+    items: Sequence[T],
+    is_allowed: Callable[[T], bool],
+    go_on: Callable[[tuple[T, ...], list[T]], Answer],
+) -> Response:
+    allowed, refused = await split_many(items, is_allowed)
+    return await there(go_on(allowed, refused))
+
+
+async def there(answer: Answer) -> Response:
+    """An answer, once it is there."""
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def then(answer: Answer, change: Callable[[Response], Response]) -> Answer:
@@ -128,18 +166,30 @@ def each(
         name: Which resource an item is about.
     """
 
+    code = CODES[resource_type]
+
     def guard(caller: Caller, request: Request, handler: Handler) -> Answer:
+        def go_on(allowed: tuple[Any, ...], refused: list[Any]) -> Answer:
+            if not refused:
+                return handler(request)
+            answer = handler(narrowed(request, **{asked: allowed}))
+            if len(refused) > FEW:
+                return _adding_many(answer, answered, refused, lambda item: refuse(item, code))
+            return then(
+                answer, lambda answer: adding(answer, answered, [refuse(item, code) for item in refused])
+            )
+
         items: Sequence[Any] = getattr(request.body, asked)
-        allowed, refused = split(items, lambda item: caller.may(operation, resource_type, name(item)))
-        if not refused:
-            return handler(request)
-        code = CODES[resource_type]
-        return then(
-            handler(narrowed(request, **{asked: allowed})),
-            lambda answer: adding(answer, answered, [refuse(item, code) for item in refused]),
-        )
+        return parted(items, lambda item: caller.may(operation, resource_type, name(item)), go_on)
 
     return guard
+
+
+async def _adding_many(
+    answer: Answer, field: str, refused: Iterable[T], refuse: Callable[[T], Response]
+) -> Response:
+    answer = await there(answer)
+    return adding(answer, field, [refuse(item) async for item in unhurried(refused)])
 
 
 def both(first: Guard, second: Guard) -> Guard:

@@ -10,16 +10,21 @@ from headwater_broker.server.answers import no_coordinator, undescribed_group, u
 from headwater_broker.server.core import Handler, Request, Response
 from headwater_broker.server.guards.access import (
     CODES,
+    FEW,
     Answer,
     Caller,
     Guard,
+    adding,
     both,
     each,
     narrowed,
+    parted,
     split,
     then,
+    there,
     whole,
 )
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire import apis
 
 _GROUP = ResourceType.GROUP
@@ -150,20 +155,31 @@ def _unknown_offsets(topic: Any, code: ErrorCode) -> Response:
 
 def describe_groups(caller: Caller, request: Request, handler: Handler) -> Answer:
     """DESCRIBE on the group; adds what the caller may do with it, if it wants to know."""
-    allowed, hidden = split(request.body.groups, lambda group: caller.may(Operation.DESCRIBE, _GROUP, group))
     wants_operations = request.get("include_authorized_operations", False)
 
-    def finish(answer: Response) -> Response:
-        described = [
-            {**group, "authorized_operations": caller.operations(_GROUP, group["group_id"])}
-            if wants_operations and group["error_code"] == ErrorCode.none
-            else group
-            for group in answer["groups"]
-        ]
-        refused = [undescribed_group(group, CODES[_GROUP]) for group in hidden]
-        return {**answer, "groups": [*described, *refused]}
+    def described(group: Response) -> Response:
+        if not wants_operations or group["error_code"] != ErrorCode.none:
+            return group
+        return {**group, "authorized_operations": caller.operations(_GROUP, group["group_id"])}
 
-    return then(handler(narrowed(request, groups=allowed)), finish)
+    async def finish_many(answer: Answer, hidden: list[str]) -> Response:
+        answer = await there(answer)
+        groups = [described(group) async for group in unhurried(answer["groups"])]
+        groups += [undescribed_group(group, CODES[_GROUP]) async for group in unhurried(hidden)]
+        return {**answer, "groups": groups}
+
+    def finish(answer: Response, hidden: list[str]) -> Response:
+        groups = [described(group) for group in answer["groups"]]
+        refused = [undescribed_group(group, CODES[_GROUP]) for group in hidden]
+        return {**answer, "groups": [*groups, *refused]}
+
+    def go_on(allowed: tuple[str, ...], hidden: list[str]) -> Answer:
+        answer = handler(narrowed(request, groups=allowed))
+        if len(allowed) + len(hidden) > FEW:
+            return finish_many(answer, hidden)
+        return then(answer, lambda answer: finish(answer, hidden))
+
+    return parted(request.body.groups, lambda group: caller.may(Operation.DESCRIBE, _GROUP, group), go_on)
 
 
 def _list_groups(caller: Caller, request: Request, handler: Handler) -> Answer:
@@ -191,12 +207,14 @@ def _find_coordinator(caller: Caller, request: Request, handler: Handler) -> Ans
     if keys is None:
         key = request.body.key
         return handler(request) if caller.may(Operation.DESCRIBE, kind, key) else refusal(key)
-    allowed, hidden = split(keys, lambda key: caller.may(Operation.DESCRIBE, kind, key))
-    refused = [refusal(key) for key in hidden]
-    return then(
-        handler(narrowed(request, coordinator_keys=allowed)),
-        lambda answer: {**answer, "coordinators": [*answer["coordinators"], *refused]},
-    )
+
+    def go_on(allowed: tuple[str, ...], hidden: list[str]) -> Answer:
+        return then(
+            handler(narrowed(request, coordinator_keys=allowed)),
+            lambda answer: adding(answer, "coordinators", [refusal(key) for key in hidden]),
+        )
+
+    return parted(keys, lambda key: caller.may(Operation.DESCRIBE, kind, key), go_on)
 
 
 # -- transactions --------------------------------------------------------------------------------------
@@ -259,26 +277,23 @@ def _describe_producers_refused(topic: Any, code: ErrorCode) -> Response:
 
 
 def _describe_transactions(caller: Caller, request: Request, handler: Handler) -> Answer:
-    allowed, hidden = split(
-        request.body.transactional_ids, lambda each: caller.may(Operation.DESCRIBE, _TRANSACTION, each)
-    )
-
-    def finish(answer: Response) -> Response:
-        states = [
-            {
-                **state,
-                "topics": [
-                    topic
-                    for topic in state["topics"]
-                    if caller.may(Operation.DESCRIBE, _TOPIC, topic["topic"])
-                ],
-            }
-            for state in answer["transaction_states"]
+    def shown(state: Response) -> Response:
+        topics = [
+            topic for topic in state["topics"] if caller.may(Operation.DESCRIBE, _TOPIC, topic["topic"])
         ]
-        refused = [undescribed_transaction(each, CODES[_TRANSACTION]) for each in hidden]
-        return {**answer, "transaction_states": [*states, *refused]}
+        return {**state, "topics": topics}
 
-    return then(handler(narrowed(request, transactional_ids=allowed)), finish)
+    async def go_on(allowed: tuple[str, ...], hidden: list[str]) -> Response:
+        answer = await there(handler(narrowed(request, transactional_ids=allowed)))
+        states = [shown(state) async for state in unhurried(answer["transaction_states"])]
+        states += [undescribed_transaction(each, CODES[_TRANSACTION]) async for each in unhurried(hidden)]
+        return {**answer, "transaction_states": states}
+
+    return parted(
+        request.body.transactional_ids,
+        lambda each: caller.may(Operation.DESCRIBE, _TRANSACTION, each),
+        go_on,
+    )
 
 
 def _list_transactions(caller: Caller, request: Request, handler: Handler) -> Answer:

@@ -13,25 +13,24 @@ from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.core import Handler, Request, Response
 from headwater_broker.server.guards.access import (
     CODES,
+    FEW,
     Answer,
     Caller,
     Guard,
     adding,
     each,
     narrowed,
-    split,
+    parted,
     then,
+    there,
 )
-from headwater_broker.server.slices import Work
+from headwater_broker.server.slices import Work, unhurried
 from headwater_broker.wire.apis import (
     CREATE_PARTITIONS,
     DELETE_RECORDS,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
 )
-
-_FEW = 100
-"""So many topics are looked at at once."""
 
 _TOPIC = ResourceType.TOPIC
 _REFUSED = CODES[_TOPIC]
@@ -87,7 +86,7 @@ class MetadataGuard:
         asked = request.body.topics
         if asked is None or (request.version == 0 and not asked) or not names_topics(request):
             return then(handler(request), lambda answer: self._finish(caller, request, answer, []))
-        if len(asked) > _FEW:
+        if len(asked) > FEW:
             return self._answer_many(caller, request, handler)
         allowed, refused = finished(self._split(caller, request))
         answer = handler(narrowed(request, topics=allowed))
@@ -110,7 +109,7 @@ class MetadataGuard:
         allowed: list[Any] = []
         refused: list[Response] = []
         for number, topic in enumerate(request.body.topics):
-            if number % _FEW == _FEW - 1:
+            if number % FEW == FEW - 1:
                 yield
             name = self._name(topic)
             if name is None or self._shows(caller, request, name):
@@ -147,7 +146,7 @@ class MetadataGuard:
         tells = request.get("include_topic_authorized_operations", False)
         topics = []
         for number, topic in enumerate(answer["topics"]):
-            if number % _FEW == _FEW - 1:
+            if number % FEW == FEW - 1:
                 yield
             name = topic["name"]
             if (
@@ -194,40 +193,38 @@ def _hidden(topic: Any) -> Response:
 def create_topics(caller: Caller, request: Request, handler: Handler) -> Answer:
     """CREATE on the cluster or on the topic; the settings are told to those who may see them."""
     may_all = caller.may_cluster(Operation.CREATE)
-    allowed, refused = split(
-        request.body.topics, lambda topic: may_all or caller.may(Operation.CREATE, _TOPIC, topic.name)
+
+    async def go_on(allowed: tuple[Any, ...], refused: list[Any]) -> Response:
+        answer = await there(handler(narrowed(request, topics=allowed)))
+        topics = [_created(caller, topic) async for topic in unhurried(answer["topics"])]
+        topics += [_creation_refused(topic) async for topic in unhurried(refused)]
+        return {**answer, "topics": topics}
+
+    return parted(
+        request.body.topics, lambda topic: may_all or caller.may(Operation.CREATE, _TOPIC, topic.name), go_on
     )
 
-    def finish(answer: Response) -> Response:
-        created = [
-            topic
-            if topic["error_code"] != ErrorCode.none
-            or caller.may(Operation.DESCRIBE_CONFIGS, _TOPIC, topic["name"])
-            else {
-                **topic,
-                "topic_config_error_code": _REFUSED,
-                "num_partitions": -1,
-                "replication_factor": -1,
-                "configs": [],
-            }
-            for topic in answer["topics"]
-        ]
-        return adding(
-            {**answer, "topics": created},
-            "topics",
-            [
-                {
-                    "name": topic.name,
-                    "topic_id": None,
-                    "error_code": _REFUSED,
-                    "error_message": "Authorization failed.",
-                    "configs": [],
-                }
-                for topic in refused
-            ],
-        )
 
-    return then(handler(narrowed(request, topics=allowed)), finish)
+def _created(caller: Caller, topic: Response) -> Response:
+    if topic["error_code"] != ErrorCode.none or caller.may(Operation.DESCRIBE_CONFIGS, _TOPIC, topic["name"]):
+        return topic
+    return {
+        **topic,
+        "topic_config_error_code": _REFUSED,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }
+
+
+def _creation_refused(topic: Any) -> Response:
+    return {
+        "name": topic.name,
+        "topic_id": None,
+        "error_code": _REFUSED,
+        "error_message": "Authorization failed.",
+        "configs": [],
+    }
 
 
 class DeleteTopicsGuard:
@@ -238,29 +235,37 @@ class DeleteTopicsGuard:
 
     def __call__(self, caller: Caller, request: Request, handler: Handler) -> Answer:
         field = "topics" if request.version >= 6 else "topic_names"
-        allowed: list[Any] = []
-        refused: list[Response] = []
-        for topic in getattr(request.body, field):
-            name, topic_id = (topic, None) if isinstance(topic, str) else (topic.name, topic.topic_id)
-            if name is None and topic_id is not None:
-                found = self._cluster.topic_by_id(topic_id)
-                name = None if found is None else found.name
-            if name is None or caller.may(Operation.DELETE, _TOPIC, name):
-                allowed.append(topic)
-                continue
-            is_hidden = topic_id is not None and not caller.may(Operation.DESCRIBE, _TOPIC, name)
-            refused.append(
-                {
-                    "name": None if is_hidden else name,
-                    "topic_id": topic_id,
-                    "error_code": _REFUSED,
-                    "error_message": None,
-                }
+
+        async def go_on(allowed: tuple[Any, ...], refused: list[Any]) -> Response:
+            answer = await there(handler(narrowed(request, **{field: allowed})))
+            return adding(
+                answer, "responses", [self._refused(caller, topic) async for topic in unhurried(refused)]
             )
-        return then(
-            handler(narrowed(request, **{field: tuple(allowed)})),
-            lambda answer: adding(answer, "responses", refused),
+
+        return parted(getattr(request.body, field), lambda topic: self._may(caller, topic), go_on)
+
+    def _name_and_id(self, topic: Any) -> tuple[str | None, Any]:
+        name, topic_id = (topic, None) if isinstance(topic, str) else (topic.name, topic.topic_id)
+        if name is None and topic_id is not None:
+            found = self._cluster.topic_by_id(topic_id)
+            name = None if found is None else found.name
+        return name, topic_id
+
+    def _may(self, caller: Caller, topic: Any) -> bool:
+        name, _ = self._name_and_id(topic)
+        return name is None or caller.may(Operation.DELETE, _TOPIC, name)
+
+    def _refused(self, caller: Caller, topic: Any) -> Response:
+        name, topic_id = self._name_and_id(topic)
+        is_hidden = topic_id is not None and (
+            name is None or not caller.may(Operation.DESCRIBE, _TOPIC, name)
         )
+        return {
+            "name": None if is_hidden else name,
+            "topic_id": topic_id,
+            "error_code": _REFUSED,
+            "error_message": None,
+        }
 
 
 TOPIC_GUARDS: dict[int, Guard] = {
