@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from headwater.cli._kafka import Cluster
 from headwater.ship.brokers import TopicLimits
 from headwater.ship.discovery import missing_file
-from headwater.ship.framing import frame
+from headwater.ship.frames import frame
 from headwater.ship.listener import parse_address
 from headwater.ship.progress import PROGRESS_TOPIC as PROGRESS
 from headwater.ship.shipper import ShipOptions, Shipper

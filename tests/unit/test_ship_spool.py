@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.ship.framing import SpoolFrames, frame
+from headwater.ship.frames import SpoolFrames, frame
 from headwater.ship.spool import SEGMENT_BYTES, Spool
 from headwater.ship.syslog import SyslogMessage
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from amount import drawn_seed
 from headwater.errors import PortInUseError, UsageError
-from headwater.ship.framing import SpoolFrames, frame
+from headwater.ship.frames import SpoolFrames, frame
 from headwater.ship.listener import SyslogListener, parse_address
 from headwater.ship.spool import Spool
 from headwater.ship.syslog import (

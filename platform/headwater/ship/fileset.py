@@ -4,6 +4,7 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headwater.ship.beginnings import Beginnings
@@ -14,7 +15,7 @@ from headwater.ship.framing import Framing, wide_encoding
 from headwater.ship.held import Held, HeldFiles
 from headwater.ship.known import ID_BYTES, KnownFiles
 from headwater.ship.left_out import LeftOut
-from headwater.ship.mark import COPY_BYTES, HEAD_BYTES, Mark, digest
+from headwater.ship.mark import COPY_BYTES, HEAD_BYTES, Mark, around, digest
 from headwater.ship.opening import Opener
 from headwater.ship.progress import Entry
 from headwater.ship.tail import Chunk, FileKey, Tail
@@ -303,6 +304,10 @@ class FileSet:
     def _resume_in(self, entry: Entry, fd: int, path: str, now: float) -> bool:
         known, sent = entry.mark.found_in(fd), self._sent(entry.file_id)
         differs = sent is not None and sent.position > entry.mark.position and sent.found_in(fd) is None
+        if self._framing.names_are_unique and path == entry.path:
+            # However it was damaged since, what was acknowledged of it is not sent again.
+            mark = min(entry.mark, Mark.of_end(fd), key=lambda each: each.position)
+            entry, known, differs = replace(entry, mark=mark), around(fd, mark.position), False
         if known is None or differs:
             os.close(fd)
             return False

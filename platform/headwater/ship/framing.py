@@ -1,13 +1,4 @@
-"""Bytes to records: lines of a log, and the counted frames of the syslog spool. No I/O.
-
-A spool file is a sequence of frames: the length of what follows the first space, in decimal; a space; the sender's
-address; a space; the message; a newline. The length counts from the address to the end of the message. Where only the
-beginning of a message was taken, a comma and the length that it had stand behind the address. Then come an @ and when
-the message was received, in milliseconds since the epoch; versions before wrote no time.
-
-    38 192.0.2.7@1764409500000 <34>1 - - - hi\\n
-    35 192.0.2.7,700@1764409500000 <34>1 -\\n
-"""
+"""Bytes to records: the lines of a log. No I/O."""
 
 import codecs
 from typing import NamedTuple
@@ -23,6 +14,7 @@ class Record(NamedTuple):
         peer: Who sent it; None for a line of a file.
         full_bytes: How many bytes a syslog message had, if `value` is only its beginning.
         received_ms: When a syslog message was received, in milliseconds since the epoch; None for a line of a file.
+        is_damaged: It is no message, but what stands where there was one.
     """
 
     position: int
@@ -31,6 +23,7 @@ class Record(NamedTuple):
     peer: bytes | None = None
     full_bytes: int | None = None
     received_ms: int | None = None
+    is_damaged: bool = False
 
 
 class Framing:
@@ -39,10 +32,13 @@ class Framing:
     Attributes:
         newline: What ends a line.
         unit: How many bytes a character has at least; a line begins at a multiple of that.
+        names_are_unique: Whether a file of another name is another file, and one of the same name the same, however its
+            bytes have changed.
     """
 
     newline = b"\n"
     unit = 1
+    names_are_unique = False
 
     def begun(self, head: bytes) -> "Framing":
         """How a file with such first bytes is divided."""
@@ -211,54 +207,3 @@ def _decoded(data: bytes, encoding: str) -> str:
         )  # half of a pair stays one: a job sees that it is no text
     except UnicodeDecodeError:
         return data.decode(encoding, "replace")
-
-
-class SpoolFrames(Framing):
-    """The frames of a spool file. A last one that is torn was never accepted."""
-
-    def before_blank(self, body: bytes) -> int:
-        """A message may have any bytes in it."""
-        return -1
-
-    def written(self, body: bytes) -> int:
-        """A message may have any bytes in it."""
-        return len(body)
-
-    def split(self, body: bytes, position: int, *, ends: bool) -> list[Record]:
-        """See `Framing`."""
-        records = []
-        start = 0
-        while (space := body.find(b" ", start, start + 12)) >= 0:
-            end = space + 1 + int(body[start:space])
-            if end >= len(body):
-                break
-            sender, _, message = body[space + 1 : end].partition(b" ")
-            sender, _, received = sender.partition(b"@")
-            peer, _, full = sender.partition(b",")
-            full_bytes, received_ms = int(full) if full else None, int(received) if received else None
-            records.append(
-                Record(position + start, position + end + 1, message, peer, full_bytes, received_ms)
-            )
-            start = end + 1
-        return records
-
-
-def frame(
-    peer: bytes, message: bytes, full_bytes: int | None = None, *, received_ms: int | None = None
-) -> bytes:
-    """One frame of a spool file.
-
-    Args:
-        peer: The sender's address.
-        message: What was taken of its message.
-        full_bytes: How many bytes the message had, if that is not all of it.
-        received_ms: When it was received, in milliseconds since the epoch.
-
-    Example:
-        >>> frame(b"192.0.2.7", b"<34>hello", received_ms=1764409500000)
-        b'33 192.0.2.7@1764409500000 <34>hello\\n'
-    """
-    sender = peer if full_bytes is None else b"%s,%d" % (peer, full_bytes)
-    if received_ms is not None:
-        sender = b"%s@%d" % (sender, received_ms)
-    return b"%d %s %s\n" % (len(sender) + 1 + len(message), sender, message)

@@ -6,12 +6,17 @@
 What was sent and not saved is sent again by the next run, under the same coordinates. That is right only where the file
 still has what it had up to there: a new one that begins like the old one, with a banner say, would give other lines the
 coordinates of those that were sent, and be left out for them.
+
+A line is the JSON of a file's id and mark, a tab and the CRC-32 of that in hexadecimal digits; versions before wrote
+no checksum. One that does not match is passed over: a file that is not as a damaged mark says would count as a new one,
+and be sent whole under other coordinates.
 """
 
 import json
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
+from zlib import crc32
 
 from headwater.errors import reason
 from headwater.ship.errors import ShipError
@@ -75,7 +80,8 @@ class SentJournal:
 
 
 def _line(file_id: str, mark: Mark) -> bytes:
-    return json.dumps([file_id, asdict(mark)], separators=(",", ":")).encode() + b"\n"
+    data = json.dumps([file_id, asdict(mark)], separators=(",", ":")).encode()
+    return b"%s\t%08x\n" % (data, crc32(data))
 
 
 def _read(place: Path) -> dict[str, Mark]:
@@ -85,8 +91,11 @@ def _read(place: Path) -> dict[str, Mark]:
         return {}
     found = {}
     for line in lines:  # of which a machine that lost its power may have left a part
+        data, tab, checksum = line.partition(b"\t")
         try:
-            file_id, mark = json.loads(line)
+            if tab and int(checksum, 16) != crc32(data):
+                continue
+            file_id, mark = json.loads(data)
             found[str(file_id)] = Mark(**mark)
         except (ValueError, TypeError):
             continue

@@ -17,14 +17,15 @@ from headwater.ship.brokers import Brokers, TopicLimits, require_topic
 from headwater.ship.discovery import sizes_of
 from headwater.ship.errors import ProducerLostError, ReplacedError, ShipError, StoppedError
 from headwater.ship.fileset import FileSet, entry_of
-from headwater.ship.framing import Framing, Lines, Record, SpoolFrames
+from headwater.ship.frames import SpoolFrames
+from headwater.ship.framing import Framing, Lines, Record
 from headwater.ship.lock import only_one
 from headwater.ship.progress import PROGRESS_TOPIC, Entry, entry_key, load_progress, require_progress_topic
 from headwater.ship.sender import Sender
 from headwater.ship.sent import SentJournal
 from headwater.ship.spool import Spool
 from headwater.ship.tail import Chunk, FileKey, Tail
-from headwater.ship.too_long import keep_aside
+from headwater.ship.too_long import keep_aside, why_kept
 from headwater_streams.plural import counted
 
 _STOP_WAIT_S = 8.0
@@ -355,7 +356,7 @@ class Shipper:
                 self._refused(error)
 
         for ordinal, record in enumerate(chunk.records, chunk.first_ordinal):
-            if record.value is None or len(record.value) > room:
+            if record.is_damaged or record.value is None or len(record.value) > room:
                 self._keep_long_line(tail, ordinal, record)
                 self._done_with_one(tail, chunk)
                 continue
@@ -409,7 +410,7 @@ class Shipper:
         self._sender.failure = self._sender.failure or error
 
     def _keep_long_line(self, tail: Tail, ordinal: int, record: Record) -> None:
-        """Keeps a line that can be no record in a file of its own, before progress goes past it."""
+        """Keeps a line that can be no record, or is none, in a file of its own, before progress goes past it."""
         start = record.position
         parts = tail.parts(start, record.end) if record.value is None else [record.value]
         place = self._options.folder / "too-long" / f"{tail.file_id}-{ordinal}"
@@ -419,10 +420,7 @@ class Shipper:
             self._say(f"a line of {tail.place} at byte {start} was truncated while it was copied")
             return
         self.totals.too_long += 1
-        self._say(
-            f"the line at byte {start} of {tail.place} has {count} bytes, more than a record of "
-            f"{self._options.topic} may have (max.message.bytes): it is kept in {place}"
-        )
+        self._say(why_kept(tail.place, record, count, self._options.topic, place))
 
     def _let_go(self, files: FileSet, now: float) -> None:
         """Ends what left the patterns and is quiet, and the spool's files that grow no more."""

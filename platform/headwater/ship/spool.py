@@ -1,4 +1,4 @@
-"""Where received syslog messages wait on disk until the brokers have them: files of frames (`framing`)."""
+"""Where received syslog messages wait on disk until the brokers have them: files of frames (`frames`)."""
 
 import errno
 import glob
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from headwater.ship.framing import frame
+from headwater.ship.frames import frame
 from headwater.ship.syslog import SyslogMessage
 
 SEGMENT_BYTES = 16 << 20
