@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from damaged_files import DAMAGES
 from headwater.stack.processes import start_ticks
 from support.processes import free_port
 
@@ -354,6 +355,56 @@ def _stack_finding(headwater: Any) -> tuple[str, str]:
     assert done.returncode == any(each["state"] == "wrong" for each in findings)
     (finding,) = [each for each in findings if each["subject"] == "stack"]
     return finding["state"], finding["detail"]
+
+
+_UP = ("up", "--port", "0", "--coordinator", "memory")
+
+
+def test_stack_whose_state_is_damaged_is_told_by_every_verb_and_listed_again(
+    headwater_process: Any, tmp_path: Path
+) -> None:
+    data = tmp_path / ".headwater/stack"
+    assert headwater_process(*_UP).returncode == 0
+    try:
+        assert headwater_process("topics", "create", "kept").returncode == 0
+        pid = json.loads((data / "stack.json").read_text())["pid"]
+        for name in ("gone", "empty", "garbage", "one bit", "cut"):
+            DAMAGES[name](data / "stack.json")
+            told = f"as process {pid}, but {data}/stack.json is gone or damaged: headwater up writes it again"
+            status = headwater_process("status")
+            assert (status.returncode, status.stderr) == (1, "")
+            assert told in status.stdout
+            listed = headwater_process("topics", "list")
+            assert listed.returncode == 1
+            assert "stack.json is gone or damaged: headwater up writes it again" in listed.stderr
+            again = headwater_process(*_UP)
+            assert (again.returncode, again.stderr) == (0, "")
+            assert again.stdout.startswith("already running 127.0.0.1:")
+            assert "kept" in headwater_process("topics", "list").stdout
+        DAMAGES["garbage"](data / "stack.json")
+    finally:
+        assert headwater_process("down").stdout == "stopped\n"
+    assert start_ticks(pid) is None
+
+
+def test_up_with_fewer_brokers_than_there_is_data_of_says_so(headwater_process: Any, tmp_path: Path) -> None:
+    data = tmp_path / ".headwater/stack"
+    assert headwater_process("up", "--port", "0", "--brokers", "2").returncode == 0
+    assert headwater_process("down").returncode == 0
+    started = headwater_process("up", "--port", "0")
+    try:
+        told = (
+            f"headwater: {data} has data of broker 2, too, and partitions that are there cannot be read: headwater "
+            "down, then headwater up --brokers 2, starts all of them\n"
+        )
+        assert (started.returncode, started.stderr) == (0, told)
+        status = headwater_process("status")
+        assert (status.returncode, status.stderr) == (0, told)
+        found = headwater_process("doctor")
+        assert found.returncode == 1
+        assert "headwater up --brokers 2" in " ".join(found.stdout.split())
+    finally:
+        assert headwater_process("down").returncode == 0
 
 
 @pytest.mark.parametrize("form", [[], ["--foreground"]], ids=["detached", "foreground"])

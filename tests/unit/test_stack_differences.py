@@ -1,12 +1,13 @@
 """What is said of a stack that runs and is asked to be another."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headwater.config import Settings, StackSettings
-from headwater.stack.local import differences, other_properties
+from headwater.stack.local import absent_brokers, differences, other_properties
 from headwater.stack.spec import stack_spec
 from headwater.stack.state import Member, StackState
 
@@ -68,3 +69,28 @@ def test_stack_with_other_broker_properties_says_which_it_has() -> None:
         ("num.partitions", "4", "6"),
     ]
     assert other_properties(spec, RUNNING) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "running", "told"),
+    [
+        ([], [1], ""),
+        ([1, 2, 3], [1, 2, 3], ""),
+        ([1], [1, 2], ""),
+        ([1, 2, 3], [], ""),
+        ([1, 2, 3], [1], "brokers 2, 3, too, .* headwater down, then headwater up --brokers 3, starts all"),
+        ([1, 2], [1], "broker 2, too, .* headwater up --brokers 2, starts"),
+        ([5, 6], [5], "broker 6, too, .* headwater up --brokers 2 --set broker.id=5, starts"),
+        ([1, 7], [7], "broker 1, too, .* headwater up --brokers 7, starts"),
+    ],
+)
+def test_brokers_whose_data_is_there_and_that_do_not_run_are_told(
+    tmp_path: Path, there: list[int], running: list[int], told: str
+) -> None:
+    for number in there:
+        folder = tmp_path / f"broker-{number}" / "log"
+        folder.mkdir(parents=True)
+        (folder / "meta.properties").write_text("version=0\n")
+    (tmp_path / "broker-9" / "log").mkdir(parents=True)  # it never started
+    assert re.search(told, absent_brokers(tmp_path, running))
+    assert bool(told) is bool(absent_brokers(tmp_path, running))

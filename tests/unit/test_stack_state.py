@@ -1,5 +1,6 @@
 """stack.json: what is believed of it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from damaged_files import DAMAGES
+from headwater.errors import UserError
+from headwater.stack.local import bootstrap_of, data_dir
 from headwater.stack.processes import start_child, start_ticks
 from headwater.stack.state import (
     Member,
     StackState,
+    note_parent,
+    open_lock,
     read_end,
     read_state,
     remove_end,
     remove_state,
     running_state,
+    unlisted_parent,
     write_end,
     write_state,
 )
@@ -85,6 +92,46 @@ def test_state_of_a_process_number_used_again_is_not_running(tmp_path: Path) -> 
 def test_state_that_is_torn_or_strange_counts_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "stack.json").write_text(text)
     assert read_state(tmp_path) is None
+
+
+def test_state_of_which_any_bit_is_flipped_is_not_believed(tmp_path: Path) -> None:
+    state = _state(pid=_ours()[0], ticks=_ours()[1])
+    write_state(tmp_path, state)
+    path = tmp_path / "stack.json"
+    whole = path.read_bytes()
+    for bit in range(len(whole) * 8):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        assert read_state(tmp_path) in (None, state), bit
+    fields = json.loads(whole)
+    del fields["digest"]  # as versions before wrote it
+    path.write_text(json.dumps(fields))
+    assert read_state(tmp_path) == state
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_stack_whose_state_is_damaged_is_found_by_its_lock(tmp_path: Path, damage: str) -> None:
+    data = data_dir(tmp_path)
+    data.mkdir()
+    assert unlisted_parent(data) is None
+    pid, ticks = _ours()
+    with open_lock(data) as lock:
+        note_parent(lock)
+        write_state(data, _state(pid=pid, ticks=ticks))
+        assert unlisted_parent(data) is None
+        with open_lock(data):  # as a second start, which is refused
+            assert (data / "stack.lock").read_text() == f"{pid} {ticks}\n"
+        DAMAGES[damage](data / "stack.json")
+        assert unlisted_parent(data) == pid
+        with pytest.raises(
+            UserError, match=r"as process \d+, but .*stack\.json is gone or damaged: headwater up"
+        ):
+            bootstrap_of(tmp_path)
+    DAMAGES[damage](data / "stack.lock")
+    assert unlisted_parent(data) is None
+    with pytest.raises(UserError, match="no stack runs"):
+        bootstrap_of(tmp_path)
 
 
 def test_start_ticks_of_a_process_that_ended_are_none() -> None:

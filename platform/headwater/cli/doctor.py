@@ -5,12 +5,13 @@ import os
 import typer
 
 from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
+from headwater.cli.stack import DataOption
 from headwater.config import load_settings
 from headwater.errors import EXIT_FAILED
 from headwater.stack.checks import examine
 
 
-def doctor(home: HomeOption = DEFAULT_HOME, json_output: JsonOption = False) -> None:
+def doctor(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
     """Check Java, the jars, the ports, the libraries and the files of the home; changes nothing.
 
     Exit status: 0 if nothing is wrong, 1 otherwise.
@@ -19,7 +20,7 @@ def doctor(home: HomeOption = DEFAULT_HOME, json_output: JsonOption = False) -> 
     Example:
       headwater doctor
     """
-    findings = examine(home, os.environ, load_settings(os.environ).settings)
+    findings = examine(home, os.environ, load_settings(os.environ).settings, data)
     if json_output:
         print_json([vars(finding) for finding in findings])
     else:

@@ -20,11 +20,26 @@ from headwater.cli._common import (
 )
 from headwater.config import load_settings
 from headwater.errors import EXIT_FAILED
-from headwater.stack.disks import disk_problem, lost_records
-from headwater.stack.local import data_dir, differences, other_properties, start_detached, stop
+from headwater.stack.disks import disk_problem, lost_records, offline_partitions
+from headwater.stack.local import (
+    absent_brokers,
+    data_dir,
+    differences,
+    other_properties,
+    start_detached,
+    stop,
+)
 from headwater.stack.processes import resident_bytes
 from headwater.stack.spec import stack_spec
-from headwater.stack.state import Member, StackState, left_state, read_end, running_state
+from headwater.stack.state import (
+    Member,
+    StackState,
+    left_state,
+    read_end,
+    running_state,
+    unlisted,
+    unlisted_parent,
+)
 from headwater.stack.supervisor import Supervisor
 from headwater_broker.shown import escaped
 
@@ -91,6 +106,9 @@ def up(
     loaded = load_settings(os.environ, flags)
     spec = stack_spec(loaded.settings, (data or data_dir(home)).absolute(), assignments or ())
     if foreground:
+        absent = absent_brokers(spec.data, spec.broker_ids)
+        if absent:
+            _tell(absent)
         Supervisor(spec, os.environ, on_ready=_print_ready, tell=_tell).run()
         return
     with waiting("starting the stack"):
@@ -105,6 +123,9 @@ def up(
         _tell(
             f"{name}={asked} is for a stack that starts, and this one has {running}: run headwater down first"
         )
+    absent = absent_brokers(spec.data, [each.id for each in started.state.brokers if each.id is not None])
+    if absent:
+        _tell(absent)
     for name in started.started_again:
         _tell(f"{name} had ended, and runs again")
     if started.was_killed:
@@ -157,9 +178,15 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
     elif state is None:
         end = read_end(folder)
         why = f": the last one ended, as {escaped(end)}" if end else ""
-        if left_state(folder) is not None:
-            why = ": the last one was killed, and headwater up starts it again"
-        print_line(f"no stack runs over {folder}{why}")
+        parent = unlisted_parent(folder)
+        if parent is not None:
+            print_line(unlisted(folder, parent))
+        elif left_state(folder) is not None:
+            print_line(
+                f"no stack runs over {folder}: the last one was killed, and headwater up starts it again"
+            )
+        else:
+            print_line(f"no stack runs over {folder}{why}")
     else:
         rows = []
         for member in state.members:
@@ -193,8 +220,10 @@ def _plight(member: Member) -> str:
 
 def _problems(data: Path) -> list[str]:
     """What is wrong with the data of a stack that runs, in sentences."""
-    problem = disk_problem(data)
-    return [*([problem] if problem else []), *lost_records(data)]
+    state = running_state(data)
+    ids = [] if state is None else [each.id for each in state.brokers if each.id is not None]
+    sentences = [disk_problem(data), absent_brokers(data, ids)]
+    return [*filter(None, sentences), *lost_records(data), *offline_partitions(data)]
 
 
 def _described(state: StackState) -> dict[str, object]:

@@ -10,14 +10,20 @@ from pathlib import Path
 
 from headwater.config import Settings
 from headwater.errors import DependencyError
-from headwater.stack.disks import disk_problem, lost_records, unreadable_records
+from headwater.stack.disks import (
+    disk_problem,
+    lost_partitions,
+    lost_records,
+    offline_partitions,
+    unreadable_records,
+)
 from headwater.stack.jars import jar_problems, locked_jars
 from headwater.stack.java import find_java
-from headwater.stack.local import data_dir
+from headwater.stack.local import absent_brokers, data_dir
 from headwater.stack.places import jars_dir, pyspark_jars_dir
 from headwater.stack.ports import format_address, is_free
 from headwater.stack.spec import ensemble_addresses
-from headwater.stack.state import left_state, running_state
+from headwater.stack.state import left_state, running_state, unlisted, unlisted_parent
 from headwater.stack.zookeeper import check_ensemble
 
 # The libraries whose versions matter when something goes wrong, and the extra that brings each.
@@ -50,17 +56,26 @@ class Finding:
     detail: str
 
 
-def examine(home: Path, environ: Mapping[str, str], settings: Settings) -> list[Finding]:
-    """Look at everything; nothing is started, fetched or changed."""
+def examine(
+    home: Path, environ: Mapping[str, str], settings: Settings, data: Path | None = None
+) -> list[Finding]:
+    """Look at everything; nothing is started, fetched or changed.
+
+    Args:
+        home: The home.
+        environ: The environment.
+        settings: The settings.
+        data: The stack's data folder; None: the one in the home.
+    """
+    data = (data or data_dir(home)).absolute()
     found = [
         Finding("python", "ok", f"{sys.version.split()[0]} in {sys.prefix}"),
         *_spark(environ),
         _guarded("zookeeper", lambda: _zookeeper(settings)),
-        _stack(home, settings),
+        _stack(data, settings),
         _home(home),
         *_files(home),
-        *(Finding("records", "wrong", each) for each in lost_records(data_dir(home))),
-        *(Finding("records", "wrong", each) for each in unreadable_records(data_dir(home))),
+        *(Finding("records", "wrong", each) for each in _records(data)),
         *(_library(name, extra) for name, extra in _LIBRARIES.items()),
     ]
     foreign_spark = environ.get("SPARK_HOME")
@@ -111,8 +126,7 @@ def _zookeeper(settings: Settings) -> str:
     return f"{', '.join(ensemble_addresses(settings.stack.zookeeper))} can be reached"
 
 
-def _stack(home: Path, settings: Settings) -> Finding:
-    data = data_dir(home).absolute()
+def _stack(data: Path, settings: Settings) -> Finding:
     state = running_state(data)
     if state is not None and state.missing:
         missing = ", ".join(f"{member.name} ({member.condition})" for member in state.missing)
@@ -121,7 +135,11 @@ def _stack(home: Path, settings: Settings) -> Finding:
             "stack", "wrong", f"{there} without {missing}: run headwater up, which starts it again"
         )
     if state is not None:
-        return Finding("stack", "ok", f"runs on {state.bootstrap}")
+        absent = absent_brokers(data, [each.id for each in state.brokers if each.id is not None])
+        return Finding("stack", "wrong" if absent else "ok", absent or f"runs on {state.bootstrap}")
+    parent = unlisted_parent(data)
+    if parent is not None:
+        return Finding("stack", "wrong", unlisted(data, parent))
     if left_state(data) is not None:
         return Finding("stack", "wrong", "was killed: run headwater up, which starts it again")
     host, port = settings.stack.host, settings.stack.port
@@ -153,6 +171,12 @@ def _files(home: Path) -> list[Finding]:
 
     found = [Finding("files", "wrong", str(each)) for each in home_damage(home)]
     return found or [Finding("files", "ok", "checkpoints, tables and backfills are as they were written")]
+
+
+def _records(data: Path) -> list[str]:
+    found = [*lost_records(data), *offline_partitions(data), *unreadable_records(data)]
+    is_running = running_state(data) is not None or unlisted_parent(data) is not None
+    return found if is_running else [*lost_partitions(data), *found]
 
 
 def _library(name: str, extra: str) -> Finding:

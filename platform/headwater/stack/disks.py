@@ -4,11 +4,13 @@ import os
 from pathlib import Path
 
 from headwater.errors import reason
-from headwater_broker.log import OsFileSystem, find_unreadable
+from headwater_broker.log import OsFileSystem, find_unreadable, lost_folders
 
 _ROOM_BYTES = 32 << 20
 _MISSING_OFFSETS = ".headwater-missing-offsets"
 """What a broker leaves in its log directory while offsets are lost; `headwater_broker.log` has its format."""
+_OFFLINE = ".headwater-offline"
+"""The same while partitions cannot be read."""
 
 
 def disk_problem(folder: Path) -> str:
@@ -45,6 +47,47 @@ def lost_records(data: Path) -> list[str]:
                 break
             advice = "restore it from a copy while the stack is down, or go on without them"
             found.append(f"{lost}: {file} is gone or short: {advice}")
+    return found
+
+
+def offline_partitions(data: Path) -> list[str]:
+    """Which partitions can neither be read nor written, and why, as their brokers say.
+
+    Args:
+        data: The stack's data folder.
+    """
+    found = []
+    for path in sorted(data.glob(f"broker-*/log/{_OFFLINE}")):
+        for line in filter(None, _lines(path)):
+            topic, _, rest = line.partition(" ")
+            partition, _, why = rest.partition(" ")
+            found.append(f"{topic}-{partition} of {path.parts[-3]} cannot be read: {why}")
+    for folder in sorted(data.glob("broker-*/log/*-stray")):
+        found.append(
+            f"{folder} has records of a topic that is not the one of that name: move them elsewhere, or remove them"
+        )
+    return found
+
+
+def lost_partitions(data: Path) -> list[str]:
+    """Which partitions have no folder any more, while no broker runs that would make it again.
+
+    Args:
+        data: The stack's data folder.
+    """
+    found = []
+    for folder in sorted(data.glob("broker-*/log")):
+        try:
+            lost = lost_folders(OsFileSystem(), str(folder))
+        except OSError:
+            continue
+        for each in lost:
+            name = f"{each.key[0]}-{each.key[1]}"
+            found.append(
+                f"{name} of {folder.parts[-2]} had records up to offset {each.end_offset - 1}, and {folder / name} is "
+                "gone: put it back from a copy before headwater up, which goes on without them; of a topic that was "
+                "deleted nothing is lost"
+            )
     return found
 
 

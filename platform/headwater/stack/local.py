@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,22 @@ from pathlib import Path
 from headwater.errors import PortInUseError, UserError
 from headwater.stack.logs import lines_since, open_log
 from headwater.stack.ports import parse_address, refusal
-from headwater.stack.processes import start_child
+from headwater.stack.processes import start_child, start_ticks
 from headwater.stack.spec import BROKER_ID, StackSpec
-from headwater.stack.state import START_MISSING, Member, StackState, left_state, running_state
+from headwater.stack.state import (
+    START_MISSING,
+    Member,
+    StackState,
+    left_state,
+    running_state,
+    unlisted,
+    unlisted_parent,
+)
+from headwater_broker.numbers import is_natural
 from headwater_streams.plural import counted
 
 _POLL_S = 0.05
+_LISTED_WITHIN_S = 5.0
 
 
 def data_dir(home: Path) -> Path:
@@ -83,7 +93,7 @@ def start_detached(spec: StackSpec) -> Started:
     Raises:
         UserError: If it does not come up, with the reason and exit status of `headwater up --foreground`.
     """
-    running = running_state(spec.data)
+    running = running_state(spec.data) or _listed_again(spec.data)
     if running is not None and running.missing:
         missing = tuple(member.name for member in running.missing)
         completed = _complete(spec, running)
@@ -143,14 +153,16 @@ def stop(data: Path, timeout_s: float) -> bool:
         UserError: If its parent process may not be signalled.
     """
     state = running_state(data)
-    if state is None:
+    parent = state.pid if state is not None else unlisted_parent(data)
+    if parent is None:
         return False
-    _signal(state, signal.SIGTERM)
+    began = start_ticks(parent)
+    _signal(parent, signal.SIGTERM)
     deadline = time.monotonic() + timeout_s + 5
-    while state.is_alive:
+    while began is not None and start_ticks(parent) == began:
         if time.monotonic() > deadline:
             # The kernel ends the children with their parent.
-            _signal(state, signal.SIGKILL)
+            _signal(parent, signal.SIGKILL)
         time.sleep(_POLL_S)
     return True
 
@@ -163,6 +175,9 @@ def bootstrap_of(home: Path) -> str:
     """
     address = known_bootstrap(home)
     if not address:
+        parent = unlisted_parent(data_dir(home))
+        if parent is not None:
+            raise UserError(unlisted(data_dir(home), parent))
         raise UserError(
             f"no stack runs over {home}: start one with headwater up, or give --bootstrap HOST:PORT"
         )
@@ -185,7 +200,7 @@ def _complete(spec: StackSpec, before: StackState) -> StackState | None:
     for broker in ended:
         _check_port(broker)
     if ended:
-        _signal(before, START_MISSING)
+        _signal(before.pid, START_MISSING)
     former = {broker.pid for broker in ended}
     deadline = time.monotonic() + spec.ready_timeout_s
     while before.is_alive:
@@ -217,18 +232,48 @@ def _check_port(broker: Member) -> None:
         )
 
 
-def _signal(state: StackState, number: signal.Signals) -> None:
+def _listed_again(data: Path) -> StackState | None:
+    """Has a stack whose stack.json is gone or damaged write it again; None where there is none, or it is starting."""
+    parent = unlisted_parent(data)
+    if parent is None:
+        return None
+    _signal(parent, START_MISSING)
+    deadline = time.monotonic() + _LISTED_WITHIN_S
+    while (state := running_state(data)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return state
+
+
+def absent_brokers(data: Path, ids: Collection[int]) -> str:
+    """A sentence about brokers that have data here and are none of those that run; empty where there are none."""
+    folders = {path.parts[-3] for path in data.glob("broker-*/log/meta.properties")}
+    numbers = {int(number) for each in folders if is_natural(number := each.removeprefix("broker-"))}
+    absent = sorted(numbers - set(ids))
+    if not absent or not ids:
+        return ""
+    named = f"broker {absent[0]}" if len(absent) == 1 else f"brokers {', '.join(map(str, absent))}"
+    first = min(*ids, *absent)
+    start = f"headwater up --brokers {max(*ids, *absent) - first + 1}"
+    if first != 1:
+        start += f" --set broker.id={first}"
+    return (
+        f"{data} has data of {named}, too, and partitions that are there cannot be read: headwater down, then {start}, "
+        "starts all of them"
+    )
+
+
+def _signal(parent: int, number: signal.Signals) -> None:
     """Sends a signal to a stack's parent process; nothing happens where it has ended.
 
     Raises:
         UserError: It may not be signalled.
     """
     try:
-        os.kill(state.pid, number)
+        os.kill(parent, number)
     except ProcessLookupError:
         pass
     except PermissionError as error:
-        raise UserError(f"process {state.pid} belongs to another user: do this as that user") from error
+        raise UserError(f"process {parent} belongs to another user: do this as that user") from error
 
 
 def _command(spec: StackSpec) -> list[str]:

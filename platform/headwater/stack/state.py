@@ -1,16 +1,21 @@
-"""`stack.json`: which processes make up a running stack, kept in its data folder; `stack.ended`: why it ended."""
+"""`stack.json`: which processes make up a running stack, kept in its data folder; `stack.lock`: the one that started
+them; `stack.ended`: why it ended."""
 
 import json
 import os
 import signal
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from headwater.stack.processes import start_ticks
 
 _FILE = "stack.json"
+_LOCK = "stack.lock"
+_DIGEST = "digest"
 _ENDED = "stack.ended"
 
 START_MISSING = signal.SIGURG
@@ -100,9 +105,12 @@ class StackState:
 
 
 def read_state(data: Path) -> StackState | None:
-    """What the data folder's stack.json says; None if there is none, or if a crash left it unreadable."""
+    """What the data folder's stack.json says; None if there is none, or if it is not what was written."""
     try:
         fields = json.loads((data / _FILE).read_text(encoding="utf-8"))
+        digest = fields.pop(_DIGEST, None)  # older versions wrote none
+        if digest not in (None, _digest_of(fields)):
+            return None
         members = tuple(Member(**member) for member in fields.pop("members"))
         return StackState(**fields, members=members)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -125,12 +133,53 @@ def write_state(data: Path, state: StackState) -> None:
     """Replace stack.json in one step."""
     fresh = data / f"{_FILE}.{os.getpid()}.new"
     try:
-        fresh.write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
+        fields = asdict(state)
+        fields[_DIGEST] = _digest_of(fields)
+        fresh.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
         fresh.replace(data / _FILE)
     except OSError:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise
+
+
+def _digest_of(fields: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
+
+
+def open_lock(data: Path) -> IO[str]:
+    """The file that the parent process of a stack holds locked; whoever has locked it writes itself into it.
+
+    Raises:
+        OSError: The data folder may not be written to.
+    """
+    return (data / _LOCK).open("a+", encoding="utf-8")
+
+
+def note_parent(lock: IO[str]) -> None:
+    """Writes this process into the lock that it holds: a stack is found by it where stack.json is damaged."""
+    with suppress(OSError):  # of a full disk
+        lock.truncate(0)
+        lock.write(f"{os.getpid()} {start_ticks(os.getpid())}\n")
+        lock.flush()
+
+
+def unlisted_parent(data: Path) -> int | None:
+    """The process number of the parent of a stack that runs, or starts, while no stack.json says so."""
+    state = read_state(data)
+    if state is not None and state.is_alive:
+        return None
+    try:
+        pid, ticks = map(int, (data / _LOCK).read_text(encoding="utf-8").split())
+    except (OSError, ValueError):
+        return None
+    return pid if start_ticks(pid) == ticks else None
+
+
+def unlisted(data: Path, pid: int) -> str:
+    """The sentence for such a stack."""
+    file = data / _FILE
+    return f"a stack runs over {data} as process {pid}, but {file} is gone or damaged: headwater up writes it again"
 
 
 def write_end(data: Path, reason: str) -> None:

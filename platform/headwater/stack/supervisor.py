@@ -23,6 +23,8 @@ from headwater.stack.state import (
     START_MISSING,
     Member,
     StackState,
+    note_parent,
+    open_lock,
     read_state,
     remove_end,
     remove_state,
@@ -351,7 +353,7 @@ class Supervisor:
     def _only_one(self) -> Iterator[None]:
         """Hold the data folder for this process; the kernel lets go when it ends, however it ends."""
         try:
-            lock_file = (self._spec.data / "stack.lock").open("w")
+            lock_file = open_lock(self._spec.data)
         except OSError as error:
             raise cannot_write(self._spec.data, error) from error
         with lock_file as lock:
@@ -364,6 +366,7 @@ class Supervisor:
                     f"a stack already runs over {self._spec.data}{where}: use it, stop it with "
                     "headwater down, or choose another --home"
                 ) from error
+            note_parent(lock)
             yield
 
     @contextmanager

@@ -1,6 +1,7 @@
 """The embedded ZooKeeper: the server from the PySpark wheel's jars, in a JVM of its own."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,9 @@ _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _POLL_S = 0.02
 # Another process may take the port between our look and ZooKeeper's; more than twice in a row is no accident.
 _PORT_ATTEMPTS = 3
+_OF_DATA = re.compile(
+    r"CRC|magic number|snapshots? |EOFException|Unreasonable length|Unable to load database"
+)
 _ROOM_BYTES = 1 << 20  # ZooKeeper ends where its log of transactions cannot grow
 
 
@@ -92,7 +96,9 @@ class EmbeddedZooKeeper:
                 time.sleep(_POLL_S)
             if not any("BindException" in line for line in lines_since(self._log, self._log_start)):
                 break
-        raise DependencyError(f"the embedded ZooKeeper stopped at start ({self._reason()}): see {self._log}")
+        raise DependencyError(
+            f"the embedded ZooKeeper stopped at start ({self._reason()}): see {self._log}{self._remedy()}"
+        )
 
     def kill(self) -> None:
         """End what is left of a start that failed."""
@@ -176,15 +182,22 @@ class EmbeddedZooKeeper:
             "autopurge.snapRetainCount=3\n"
         )
 
+    def _remedy(self) -> str:
+        """What to do where it cannot read its data; empty where it is another reason."""
+        if not any(_OF_DATA.search(line) for line in lines_since(self._log, self._log_start)):
+            return ""
+        return f"; a file in {self._folder / 'data'} is damaged: put that folder back from a copy"
+
     def _reason(self) -> str:
         lines = lines_since(self._log, self._log_start)
-        telling = [line for line in lines if "Exception:" in line or " ERROR " in line]
+        errors = [line for line in lines if " ERROR " in line and "Exiting JVM" not in line]
+        telling = [line for line in lines if "Exception: " in line] or errors
         return (telling or lines or [f"exit status {self.process.returncode}"])[-1]
 
 
 def _replace(path: Path, text: str) -> None:
     """Write a small file whole, unless it says that already: a full disk must not cost what is there."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return
     fresh = path.with_name(path.name + ".new")
     try:
