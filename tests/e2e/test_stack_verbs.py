@@ -249,6 +249,24 @@ def test_groups_show_lag_and_reset_it(run: Any, fail: Any, home: str) -> None:
     assert (status, sentence) == (1, "--topic lagging:7: topic lagging has no partition 7")
 
 
+def test_groups_reset_of_a_mistyped_group_makes_none(run: Any, fail: Any) -> None:
+    run("topics", "create", "mistyped")
+    bootstrap = json.loads(run("status", "--json"))["bootstrap"]
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "silver-readers", "log_level": 0})
+    consumer.commit(offsets=[TopicPartition("mistyped", 0, 0)], asynchronous=False)
+    consumer.close()
+    reset = ("groups", "reset", "silvr-readers", "--topic", "mistyped", "--to-latest")
+    for more in ([], ["--dry-run"]):
+        assert fail(*reset, *more) == (
+            2,
+            "there is no group silvr-readers: did you mean silver-readers?; --new makes it",
+        )
+    assert "silvr-readers" not in run("groups", "list")
+    assert "reset 1 partition" in run(*reset, "--new")
+    assert "silvr-readers" in run("groups", "list")
+    run("groups", "delete", "silver-readers", "silvr-readers")
+
+
 def test_groups_reset_is_refused_while_a_member_runs(run: Any, fail: Any) -> None:
     run("topics", "create", "busy")
     bootstrap = json.loads(run("status", "--json"))["bootstrap"]

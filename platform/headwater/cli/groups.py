@@ -1,6 +1,7 @@
 """`headwater groups`: consumer groups, their lag, resetting their offsets, and deleting them."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -143,17 +144,22 @@ def reset(
         str | None, typer.Option(metavar="TIME", help="To the first record at or after this time.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Make the group if it is not there.")] = False,
     home: HomeOption = DEFAULT_HOME,
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Move a group's committed offsets while none of its members runs.
 
+    A group that is not there is refused, as its name may be mistyped: --new
+    says where a group is to begin that is yet to read.
+
     \b
     Examples:
       headwater groups reset silver --all-topics --to-earliest --dry-run
       headwater groups reset silver --topic flights:0 --to-offset 42
       headwater groups reset silver --topic flights --to-timestamp 2013-01-05T00:00:00Z
+      headwater groups reset gold --new --topic flights --to-latest
     """
     wanted = _place(to_earliest, to_latest, to_offset, to_timestamp)
     if bool(topics) == all_topics:
@@ -161,7 +167,8 @@ def reset(
     cluster = Cluster(home, bootstrap)
     with cluster.errors(f"group {group}"), cluster.consumer() as consumer:
         admin = cluster.admin()
-        members = _describe(cluster, admin, group).members
+        described = _describe(cluster, admin, group)
+        members = described.members
         if members:
             raise UserError(
                 f"group {group} has {counted(len(members), 'running member')} "
@@ -169,6 +176,8 @@ def reset(
             )
         committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
         places = _partitions(cluster, topics or ()) if topics else sorted(committed)
+        if not committed and not new and described.state.name == "DEAD":
+            raise UsageError(f"there is no group {group}: {_near(cluster, admin, group)}; --new makes it")
         if not places:
             raise UserError(f"group {group} has committed nothing: name a topic with --topic")
         changes = []
@@ -240,6 +249,13 @@ def _partitions(cluster: Cluster, topics: list[str] | tuple[()]) -> list[tuple[s
         else:
             raise UserError(f"--topic {text}: topic {topic} has no partition {number}")
     return places
+
+
+def _near(cluster: Cluster, admin: Any, group: str) -> str:
+    """What to say of a group that is not there."""
+    listed = admin.list_consumer_groups(request_timeout=cluster.timeout_s).result().valid
+    near = get_close_matches(group, [each.group_id for each in listed], n=1)
+    return f"did you mean {near[0]}?" if near else "headwater groups list shows them"
 
 
 def _describe(cluster: Cluster, admin: Any, group: str) -> Any:
