@@ -207,6 +207,7 @@ def test_page_steps_go_on_behind_a_backslash() -> None:
         ("…\nz", "a\nb\nz", True),
         ("a\n…", "a", True),
         ("a.c", "abc", False),
+        ("a\n\nb", "  \na  \n \nb\n  \n", True),
         ("", "", True),
         ("", "a", False),
         ("a\n\nb", "a\nb", False),

@@ -263,7 +263,8 @@ def matches(expected: str, actual: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.strip("\n").splitlines()]
+    """The lines of an output without blanks at their ends, and without blank lines before and behind."""
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").splitlines()
 
 
 class PageRun:
