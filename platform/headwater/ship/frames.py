@@ -54,7 +54,7 @@ class SpoolFrames(Framing):
 def frame(
     peer: bytes, message: bytes, full_bytes: int | None = None, *, received_ms: int | None = None
 ) -> bytes:
-    """One frame of a spool file.
+    r"""One frame of a spool file.
 
     Args:
         peer: The sender's address.
