@@ -136,7 +136,9 @@ def test_kafka_dump_log_reads_what_compaction_wrote(written: Path, printed: Prin
     assert offsets == sorted(set(offsets))
     assert len([offset for offset in offsets if offset < active]) == 4  # The newest of each key.
     assert {196, 197, 198, 199} <= set(offsets)
-    assert set(re.findall(r"compresscodec: (\w+)", text)) == {codec}
+    # librdkafka sends a batch as it is where compression would save nothing, as of one record.
+    assert codec in (codecs := set(re.findall(r"compresscodec: (\w+)", text)))
+    assert codecs <= {codec, "none"}
     assert "deleteHorizonMs: OptionalLong[" in text
     indexes = sorted([*directory.glob("*.index"), *directory.glob("*.timeindex")])
     assert indexes
