@@ -156,13 +156,20 @@ def _typed(kind: T.DataType, value: Column, rule: Rule, within: bool = False) ->
 
 def _is_misread(kind: T.DataType, read: Column, typed: Column, rule: Rule) -> Column:
     """Whether something was read that is no value of its type."""
-    if rule(kind, False) is not None:
-        return read.isNotNull() & typed.isNull()
+    whole = rule(kind, False)
+    if whole is not None:
+        return _is_something(whole, read) & typed.isNull()
 
     def is_none(leaf: T.DataType, value: Column) -> Column | None:
         detour = rule(leaf, True)
-        return None if detour is None else value.isNotNull() & detour.typed(value).isNull()
+        return None if detour is None else _is_something(detour, value) & detour.typed(value).isNull()
 
     found = somewhere(kind, read, is_none)
     assert found is not None
     return found
+
+
+def _is_something(detour: Detour, read: Column) -> Column:
+    """Whether it is no NULL; a VARIANT has one of its own, which JSON's null is."""
+    is_null = F.is_variant_null(read) if isinstance(detour.read_as, T.VariantType) else F.lit(False)
+    return read.isNotNull() & ~is_null

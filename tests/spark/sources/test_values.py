@@ -94,6 +94,21 @@ def test_json_values_are_what_was_sent_or_refused(decode: Decode, shape: str) ->
     assert list(_judge(cases, found, json_says, shape)) == []
 
 
+def test_json_null_is_null_of_each_type_and_at_each_depth(decode: Decode) -> None:
+    columns = {
+        f"{_name(kind)}_{place}": (kind, shape) for kind in TYPES for place, shape in enumerate(SHAPES)
+    }
+    schema = ", ".join(f"{name} {SHAPES[shape].format(kind)}" for name, (kind, shape) in columns.items())
+    texts = [f'{{"{name}": {_TOKENS[shape].format("null")}}}' for name, (_, shape) in columns.items()]
+    found = decode(hw.topic("t", schema=schema), [text.encode() for text in texts])
+    for place, ((name, (_, shape)), (values, reason)) in enumerate(zip(columns.items(), found, strict=True)):
+        assert reason is None, (name, reason)
+        assert values is not None
+        assert all(value is None for at, value in enumerate(values) if at != place), name
+        written = values[place]
+        assert (written if shape == "alone" else _inside(shape, written)) is None, name
+
+
 @pytest.mark.story
 def test_json_values_are_taken_or_not_whatever_stands_beside_them(decode: Decode) -> None:
     declared = hw.topic("t", schema="x DOUBLE, n INT, s STRING")
