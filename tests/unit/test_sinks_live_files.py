@@ -1,7 +1,11 @@
 """Which data files hold a key: what statistics rule out is not opened, what they leave is looked at."""
 
-from datetime import UTC, datetime, timedelta
+import math
+import struct
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -67,6 +71,64 @@ def test_files_with_null_equals_null(tmp_path: Path) -> None:
     assert _found(table, 1, [(None, _hour(0))]) == [without_carrier]
     assert _found(table, 1, [("UA", None)]) == [without_hour]
     assert _found(table, 1, [(None, None)]) == []
+
+
+(_OTHER_NAN,) = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))
+_LONG = "x" * 40
+
+
+_KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "DOUBLE": (pa.float64(), [math.nan, -0.0, 0.0, 5e-324, 1.5, math.inf, None]),
+    "FLOAT": (pa.float32(), [math.nan, -0.0, 0.0, 1.5, None]),
+    "DECIMAL": (pa.decimal128(38, 18), [Decimal("1.5"), Decimal("99999999999.123456789"), Decimal("-1.5"), None]),
+    "STRING": (pa.string(), ["", "a", "a ", "A", "\u00e9", "e\u0301", f"{_LONG}1", f"{_LONG}2", "a\0", None]),
+    "BINARY": (pa.binary(), [b"", b"a", b"a\0", b"\xff" * 40, b"\xff" * 41, None]),
+    "DATE": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "BOOLEAN": (pa.bool_(), [True, False, None]),
+    "BIGINT": (pa.int64(), [-(2**63), 2**53, 2**53 + 1, 2**63 - 1, None]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of_type", _KEYS)
+def test_files_with_a_key_are_those_whose_key_is_equal_to_spark(tmp_path: Path, of_type: str) -> None:
+    kind, values = _KEYS[of_type]
+    table, names = tmp_path / "t", list[str]()
+    for value in values:
+        before = set(DeltaTable(str(table)).file_uris()) if names else set()
+        write_deltalake(str(table), pa.table({"k": pa.array([value], kind)}), mode="append")
+        names += [Path(made).name for made in set(DeltaTable(str(table)).file_uris()) - before]
+
+    def found(value: Any) -> set[str]:
+        keys = pa.table({"k": pa.array([value], kind)})
+        return {file.name for file in files_with(table, len(values) - 1, keys)}
+
+    def key(value: Any) -> object:
+        return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+    for value in [*values, *([_OTHER_NAN] if pa.types.is_floating(kind) else [])]:
+        assert found(value) == {
+            name for name, each in zip(names, values, strict=True) if key(each) == key(value)
+        }
+
+
+@pytest.mark.parametrize(
+    ("kept", "narrower", "values"),
+    [
+        (pa.int64(), pa.int32(), [2**40, 7]),
+        (pa.decimal128(20, 5), pa.decimal128(10, 2), [Decimal("123456789012.12345"), Decimal("7.50")]),
+        (pa.float64(), pa.float32(), [0.1, 7.0]),
+    ],
+    ids=str,
+)
+def test_files_with_keys_of_a_narrower_type_than_the_table_s(
+    tmp_path: Path, kept: pa.DataType, narrower: pa.DataType, values: list[Any]
+) -> None:
+    """What only the wider type can hold is no key of the job's, and no reason to fail."""
+    write_deltalake(str(tmp_path / "t"), pa.table({"k": pa.array(values, kept)}))
+    found = files_with(tmp_path / "t", 0, pa.table({"k": pa.array([values[1]], narrower)}))
+    assert len(found) == 1
+    absent = pa.table({"k": pa.array([values[1] + 1], narrower)})
+    assert files_with(tmp_path / "t", 0, absent) == []
 
 
 @pytest.mark.parametrize("rows", [[], [("UA", _hour(0))]])

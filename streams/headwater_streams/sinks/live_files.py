@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from headwater_streams.delta_files import opened_table, reading
 from headwater_streams.delta_rows import data_files
+from headwater_streams.sinks.comparable import comparable
 
 _PLAIN = ["path", "size_bytes", "num_records"]
 _STATISTICS_STEP_US = 1000  # Delta cuts the times of its statistics to milliseconds
@@ -45,16 +47,19 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
     Args:
         table: The table's folder.
         version: The version that is looked at.
-        keys: The keys, a column for each part; NULL equals NULL.
+        keys: The keys, a column for each part, of the table's types or narrower ones. NULL equals NULL, and numbers are
+            equal as they are to Spark, see `comparable`.
     """
-    actions = _actions(table, version)
+    opened = opened_table(table, version)
+    keys = keys.cast(_as_in_table(keys.schema, pa.schema(opened.schema().to_arrow())))
+    actions = _actions(opened)
     near = pc.and_(pa.scalar(True), pa.array([True] * actions.num_rows, pa.bool_()))
     for name in keys.column_names:
         near = pc.and_(near, _may_hold(actions, name, keys[name]))
-    found = []
+    wanted, found = comparable(keys), []
     for action in actions.select(_PLAIN).filter(near).to_pylist():
         with reading(table):
-            holds = _holds(table / action["path"], keys)
+            holds = _holds(table / action["path"], keys.schema, wanted)
         if holds:
             found.append(LiveFile(action["path"], action["size_bytes"], action["num_records"]))
     return found
@@ -72,7 +77,7 @@ def files_between(table: Path, version: int, column: str, start_us: int | None, 
     """
     if version < 0:
         return []
-    actions = _actions(table, version)
+    actions = _actions(opened_table(table, version))
     start, end = (
         None if at is None else pa.scalar(at, pa.timestamp("us", "UTC")) for at in (start_us, end_us)
     )
@@ -80,10 +85,10 @@ def files_between(table: Path, version: int, column: str, start_us: int | None, 
     return near
 
 
-def _actions(table: Path, version: int) -> pa.Table:
+def _actions(opened: DeltaTable) -> pa.Table:
     """The files with their statistics, one struct for each kind: by a dot between the parts of a column's name nothing
     would tell the column `Product.Id` from the field of a column."""
-    return pa.table(opened_table(table, version).get_add_actions(flatten=False))
+    return pa.table(opened.get_add_actions(flatten=False))
 
 
 def _statistic(actions: pa.Table, kind: str, column: str) -> Any:
@@ -117,13 +122,26 @@ def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greates
     return pc.fill_null(near, True)
 
 
-def _holds(file: Path, keys: pa.Table) -> bool:
+def _as_in_table(keys: pa.Schema, columns: pa.Schema) -> pa.Schema:
+    """The keys' columns with the table's types, which its files have: a job's may be narrower."""
+    kept = {field.name: field.type for field in columns}
+    return pa.schema([field.with_type(kept.get(field.name, field.type)) for field in keys])
+
+
+def _holds(file: Path, kinds: pa.Schema, keys: pa.Table) -> bool:
+    """Whether a file has a row with one of the keys, which are comparable.
+
+    Args:
+        file: The file.
+        kinds: The keys' columns, with the types that they have in the table.
+        keys: The keys.
+    """
     names = keys.column_names
     rows = data_files([file])
     there = set(rows.schema.names)
     if not there.issuperset(names):
         return bool(any(keys[name].null_count for name in names))  # a column that was added later
-    held = rows.to_table(names).cast(keys.schema)
+    held = comparable(rows.to_table(names).cast(kinds))
     # What is left has parts of keys in each column, and is few rows where the keys are few.
     for name in names:
         held = held.filter(pc.is_in(held[name], value_set=keys[name].combine_chunks()))

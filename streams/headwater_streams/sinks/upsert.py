@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.columns import col
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sinks.comparable import comparable
 from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
 from headwater_streams.sinks.live_files import LiveFile
 
@@ -47,7 +48,8 @@ def upsert_rows(
     Raises:
         JobDefinitionError: Two of the rows have the same key.
     """
-    wanted = _distinct(keyed, keys)
+    wanted = keyed.select(list(keys))
+    _require_distinct(wanted)
     for tries_left in reversed(range(_TRIES)):
         transaction = begin()
         if transaction.last_batch(app_id) >= batch:
@@ -62,14 +64,14 @@ def upsert_rows(
                 raise
 
 
-def _distinct(found: pa.Table, keys: Sequence[str]) -> pa.Table:
-    distinct = found.group_by(list(keys)).aggregate([])
-    if distinct.num_rows < found.num_rows:
+def _require_distinct(keys: pa.Table) -> None:
+    names = keys.column_names
+    distinct = comparable(keys).group_by(names).aggregate([])
+    if distinct.num_rows < keys.num_rows:
         raise JobDefinitionError(
-            f"the keys {', '.join(keys)} do not name a row: {found.num_rows} rows of a batch have "
+            f"the keys {', '.join(names)} do not name a row: {keys.num_rows} rows of a batch have "
             f"{distinct.num_rows} different keys; name all columns of the window's grouping in keys=[...]"
         )
-    return distinct
 
 
 def _replaced(
