@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.verdicts import DUPLICATE
 from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.hashed import hash_parts
 
 KEY_SCHEMA = pa.schema([("key", pa.int64()), ("more", pa.int64()), ("at_us", pa.int64())])
 """What is kept of a row: the two hashes and the event time in microseconds."""
@@ -23,16 +25,14 @@ KEY_SCHEMA = pa.schema([("key", pa.int64()), ("more", pa.int64()), ("at_us", pa.
 _Key = tuple[int, int]
 
 
-def key_columns(columns: Sequence[Column], at_us: Column) -> list[Column]:
+def key_columns(columns: Sequence[tuple[T.DataType, Column]], at_us: Column) -> list[Column]:
     """The columns of `KEY_SCHEMA`, of rows in Spark.
 
     Args:
-        columns: The key's columns.
+        columns: The key's columns, with their types.
         at_us: The event time, microseconds.
     """
-    parts: list[Column] = []
-    for column in columns:  # a hash of NULL is that of nothing, so it is told apart
-        parts += [column.isNull(), column]
+    parts = [part for kind, column in columns for part in hash_parts(kind, column)]
     hashes = [F.xxhash64(F.lit(seed), *parts) for seed in (0, 1)]
     return [c.alias(name) for name, c in zip(KEY_SCHEMA.names, (*hashes, at_us), strict=True)]
 

@@ -27,7 +27,9 @@ from headwater_streams.sources.coordinates import (
     has_hidden,
 )
 from headwater_streams.sources.inputs import TableInput
+from headwater_streams.sources.nested import kinds_within
 from headwater_streams.spark_errors import first_sentence
+from headwater_streams.type_name import type_name
 from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.spec import WindowSpec
 
@@ -172,9 +174,11 @@ def check_key(job: Job, dedup: ByKey, schema: T.StructType) -> None:
             raise JobDefinitionError(
                 f"job {job.name!r}: by_key: no column {name!r} in the input; there are {', '.join(schema.fieldNames())}"
             )
-        if isinstance(schema[name].dataType, T.MapType):
+        kind = schema[name].dataType
+        if any(isinstance(each, T.MapType | T.VariantType) for each in kinds_within(kind)):
             raise JobDefinitionError(
-                f"job {job.name!r}: by_key: {name!r} is a map, and maps cannot be compared"
+                f"job {job.name!r}: by_key: {name!r} is {type_name(kind)}, and neither a MAP nor a VARIANT can be "
+                "compared; take another key"
             )
 
 

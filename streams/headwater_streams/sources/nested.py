@@ -1,6 +1,6 @@
 """Questions of a value and of all that is in it: fields, elements of arrays, keys and values of maps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 
 from pyspark.sql import Column
@@ -47,3 +47,17 @@ def _in_one_of(kind: T.DataType, values: Column, is_so: IsSo) -> Column | None:
         return inside
 
     return F.exists(values, found)
+
+
+def kinds_within(kind: T.DataType) -> Iterator[T.DataType]:
+    """A type and those of all that is in a value of it."""
+    yield kind
+    inner: list[T.DataType] = []
+    if isinstance(kind, T.StructType):
+        inner = [field.dataType for field in kind.fields]
+    elif isinstance(kind, T.ArrayType):
+        inner = [kind.elementType]
+    elif isinstance(kind, T.MapType):
+        inner = [kind.keyType, kind.valueType]
+    for each in inner:
+        yield from kinds_within(each)

@@ -25,6 +25,12 @@ orders = hw.topic(
     event_time="at",
     watermark="30 minutes",
 )
+people = hw.topic(
+    "people",
+    schema="tags ARRAY<ARRAY<INT>>, who STRUCT<first: STRING, last: STRING>, size ARRAY<DOUBLE>, at TIMESTAMP",
+    event_time="at",
+    watermark="30 minutes",
+)
 AT = "2013-01-01T13:00:00+00:00"
 
 
@@ -112,5 +118,54 @@ def test_by_key_that_cannot_be_is_refused(drive: Callable[..., JobDriver]) -> No
 
     with pytest.raises(
         JobDefinitionError, match="by_key: no column 'shopp' in the input; there are shop, number"
+    ):
+        plan_jobs(drive().context, [bind(wrong)])
+
+
+def test_by_key_of_lists_and_structs_compares_all_that_is_in_them(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("silver.people"), dedup=hw.by_key(["tags", "who", "size"], within="1 hour"))
+    def once(people: DataFrame) -> DataFrame:
+        return people
+
+    keys: list[tuple[Any, Any, Any]] = [
+        ([[1, 2]], None, None),
+        ([[1], [2]], None, None),
+        ([[1, None], [2]], None, None),
+        ([[1, 2], []], None, None),
+        ([[1, 2], None], None, None),
+        ([], None, None),
+        (None, None, None),
+        (None, {"first": None, "last": None}, None),
+        (None, {"first": "a", "last": None}, None),
+        (None, {"first": None, "last": "a"}, None),
+        (None, None, ["NaN", 0.0]),
+        (None, None, [0.0, "NaN"]),
+    ]
+    again = [*keys[:-2], (None, None, ["NaN", -0.0]), (None, None, [-0.0, "NaN"])]
+    driver = drive(once)
+    for sent in (keys, again):
+        rows = [
+            {"tags": tags, "who": who, "size": size, "at": "2013-01-01T10:00:00Z"} for tags, who, size in sent
+        ]
+        driver.send("people", *rows, timestamp=AT)
+        driver.run()
+    assert [offset for (offset,) in driver.rows("silver.people", "_offset")] == sorted(
+        range(len(keys)), key=lambda offset: repr((offset,))
+    )
+
+
+@pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "ARRAY<MAP<STRING, INT>>", "VARIANT"])
+def test_by_key_of_what_cannot_be_compared_is_refused(
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    declared = hw.topic("odd", schema=f"tags {kind}, at TIMESTAMP", event_time="at", watermark="30 minutes")
+    monkeypatch.setitem(globals(), "odd", declared)
+
+    @hw.job(target=hw.delta("silver.odd"), dedup=hw.by_key(["tags"], within="1 hour"))
+    def wrong(odd: DataFrame) -> DataFrame:
+        return odd
+
+    with pytest.raises(
+        JobDefinitionError, match=r"by_key: 'tags' is .*, and neither a MAP nor a VARIANT can be compared"
     ):
         plan_jobs(drive().context, [bind(wrong)])

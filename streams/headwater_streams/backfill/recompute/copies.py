@@ -14,7 +14,7 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import without
-from headwater_streams.columns import col, cols
+from headwater_streams.columns import col
 from headwater_streams.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.dedup.recent_keys import RecentKeys, key_columns
 from headwater_streams.dedup.verdicts import judge, seen_from
@@ -66,11 +66,11 @@ def copies_by_key(plan: JobPlan, good: DataFrame, batches: Sequence[LiveBatch]) 
     Raises:
         NotRecomputableError: Rows of the table that it reads share their coordinates.
     """
-    dedup, (declared,) = plan.job.dedup, plan.job.inputs.values()
+    dedup, ((its_name, declared),) = plan.job.dedup, plan.job.inputs.items()
     assert isinstance(dedup, ByKey)
     assert declared.watermark is not None, "the plan was checked"
-    at_us = F.unix_micros(col(str(declared.event_time)))
-    named = key_columns(cols(dedup.columns), at_us)
+    at_us, kinds = F.unix_micros(col(str(declared.event_time))), plan.inputs[its_name]
+    named = key_columns([(kinds[name].dataType, col(name)) for name in dedup.columns], at_us)
     keys = good.select(*named, *PLACE).toArrow()
     if not isinstance(declared, TopicInput) and _shared(keys):
         raise NotRecomputableError(

@@ -132,7 +132,8 @@ class RowPass:
         """
         (name,) = self._names
         decoded = self._decoded(name, located)
-        of_key = [decoded.columns[column] for column in columns]
+        kinds = self._plan.inputs[name]
+        of_key = [(kinds[column].dataType, decoded.columns[column]) for column in columns]
         good = decoded.frame.filter(~F.col(BAD))
         number = [_NUMBER] if self._is_numbered else []
         named = key_columns(of_key, self._event_time_us(name, decoded))
