@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.columns import col, cols
+from headwater_streams.hashed import EXACT_JSON, hash_parts
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 
 SHOWN = 5
@@ -22,7 +23,6 @@ _LOOKED_AT = 10_000
 _KINDS = ("added", "removed", "changed")
 _HASHED_ALIKE = (T.StringType, T.IntegerType, T.LongType, T.DateType, T.TimestampType)
 """Values of these are hashed alike where they are equal, without their text, whose making costs more than the hash."""
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def keyed_diff(
     """Compares rows by their keys.
 
     Most backfills change few rows of many. So the rows are put into buckets by their keys, and where the hashes of a
-    bucket's rows sum up to the same on both sides it is not looked at again; the rest is joined and compared as text.
+    bucket's rows sum up to the same on both sides it is not looked at again; the rest is joined and compared. A row is
+    unchanged whose text is the same, or whose hash.
 
     Args:
         before: The rows now.
@@ -119,8 +120,7 @@ def _buckets(
     named = list(dict.fromkeys((*keys, *columns)))
     sides = []
     for rows, sign in ((before, -1), (after, 1)):
-        parts = [part for name in named for part in _parts(rows.schema[name].dataType, col(name))]
-        hashed = F.xxhash64(*parts)
+        hashed = _hash(rows, named)
         # A sum of halves never overflows, and needs no decimals.
         low, high = hashed.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(hashed, 32)
         sides.append(
@@ -152,7 +152,9 @@ def _joined(
     kind = (
         F.when(F.col("_before").isNull(), "added")
         .when(F.col("_after").isNull(), "removed")
-        .when(F.col("_before") != F.col("_after"), "changed")
+        .when(
+            (F.col("_before") != F.col("_after")) & (F.col("_before_hash") != F.col("_after_hash")), "changed"
+        )
         .otherwise("unchanged")
     )
     return joined.select(
@@ -203,8 +205,7 @@ def distinct_offsets(rows: DataFrame) -> tuple[int, int]:
 
 def content(rows: DataFrame) -> Column:
     """A row's hash over all its columns, NULLs and nested values included."""
-    flags = [col(f.name).isNull() for f in rows.schema.fields]
-    return F.xxhash64(*[_hashable(f) for f in rows.schema.fields], *flags).cast("decimal(20,0)")
+    return _hash(rows, rows.columns).cast("decimal(20,0)")
 
 
 def content_of(rows: DataFrame, affected: Column) -> tuple[Content, Content]:
@@ -233,6 +234,8 @@ def _side(
         F.col(_BUCKET).alias(f"_{side}_bucket"),
         key.alias(f"_{side}_key"),
         all_of_it.alias(f"_{side}"),
+        # Of -0.0 and 0.0, which are equal, the texts differ; of a column whose type was changed, the hashes.
+        _hash(rows, columns).alias(f"_{side}_hash"),
     )
     if len(buckets) == _BUCKETS:
         return selected
@@ -249,19 +252,14 @@ def _bucket(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> Column:
     return F.pmod(F.xxhash64(*told_by), F.lit(_BUCKETS)).cast("int")
 
 
-def _parts(kind: T.DataType, value: Column) -> list[Column]:
-    """What a value is hashed by, in its own type: Spark's hash of nested values is the same with NULLs and without."""
-    if isinstance(kind, T.StructType):
-        found = [part for field in kind.fields for part in _parts(field.dataType, value[field.name])]
-        return [value.isNull(), *found]
-    if isinstance(kind, T.ArrayType | T.MapType | T.VariantType):
-        value = F.to_json(F.struct(value), _JSON)
-    return [value.isNull(), value]
+def _hash(rows: DataFrame, names: Sequence[str]) -> Column:
+    """A hash of some columns of a row, by their own types."""
+    return F.xxhash64(*[p for n in names for p in hash_parts(rows.schema[n].dataType, col(n))])
 
 
 def _json(columns: Sequence[str]) -> Column:
     """The columns as one JSON text: comparable whatever their types, and a sample that a person can read."""
-    return F.to_json(F.struct(*cols(columns)), _JSON)
+    return F.to_json(F.struct(*cols(columns)), EXACT_JSON)
 
 
 def _all_equal(pairs: Sequence[tuple[str, str]]) -> Column:
@@ -279,8 +277,3 @@ def _samples(rows: DataFrame, limit: int) -> dict[str, list[dict[str, Any]]]:
         sample = {name: json.loads(row[name]) for name in ("key", "before", "after") if row[name] is not None}
         samples.setdefault(row["kind"], []).append(sample)
     return samples
-
-
-def _hashable(field: T.StructField) -> Column:
-    column = col(field.name)
-    return F.to_json(column, _JSON) if "map<" in field.dataType.simpleString() else column

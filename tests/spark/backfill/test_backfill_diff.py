@@ -4,10 +4,10 @@ import random
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from amount import drawn_seed
-from headwater_streams.backfill.diff import keyed_diff
+from headwater_streams.backfill.diff import content, keyed_diff
 
 KEYS, COLUMNS = ("place", "number"), ("place", "number", "value")
 Rows = dict[tuple[Any, Any], Any]
@@ -49,3 +49,52 @@ def test_equal_rows_have_no_diff(spark: SparkSession) -> None:
     found = keyed_diff(rows, rows.orderBy("value", ascending=False), KEYS, COLUMNS)
     assert (found.unchanged, found.changed, found.added, found.removed) == (1000, 0, 0, 0)
     assert found.samples == {}
+
+
+_STRUCTS = (
+    "NAMED_STRUCT('a', 1, 'b', CAST(NULL AS INT))",
+    "NAMED_STRUCT('a', CAST(NULL AS INT), 'b', 1)",
+)
+_CHANGES = [
+    ("ARRAY(1, NULL)", "ARRAY(1)"),
+    ("ARRAY(NULL, 1)", "ARRAY(1, NULL)"),
+    ("ARRAY(ARRAY(1), ARRAY(2))", "ARRAY(ARRAY(1, 2))"),
+    (f"ARRAY({_STRUCTS[0]})", f"ARRAY({_STRUCTS[1]})"),
+    _STRUCTS,
+    ("MAP('a', 1)", "MAP('a', CAST(NULL AS INT))"),
+    ("TIMESTAMP_NTZ'2024-01-01 00:00:00.123456'", "TIMESTAMP_NTZ'2024-01-01 00:00:00.123457'"),
+    ("TIMESTAMP'2024-01-01 00:00:00.123456'", "TIMESTAMP'2024-01-01 00:00:00.123457'"),
+    ("99999999999.123456789", "99999999999.123456788"),
+    ("'a '", "'a'"),
+    ("'\u00e9'", "'e\u0301'"),
+    ("1.5D", "DOUBLE('NaN')"),
+    ("0.0D", "CAST(NULL AS DOUBLE)"),
+]
+_EQUAL = [
+    ("0.0D", "-(0.0D)"),
+    ("DOUBLE('NaN')", "DOUBLE('Infinity') - DOUBLE('Infinity')"),
+    ("ARRAY(0.0D)", "ARRAY(-(0.0D))"),
+]
+
+
+def test_values_that_differ_are_changes_and_those_that_are_equal_are_none(spark: SparkSession) -> None:
+    """Of each row one value is another one: by its hash, or by the sums of its bucket, alone or beside others."""
+    pairs = [*_CHANGES, *_EQUAL]
+    names = [f"c{place}" for place in range(len(pairs))]
+
+    def frame(*others: int) -> DataFrame:
+        values = [
+            f"IF(id % {len(pairs)} IN ({', '.join(map(str, others))}) AND id % {len(pairs)} = {place}, {other}, {one})"
+            for place, (one, other) in enumerate(pairs)
+        ]
+        told = [f"{value} AS {name}" for name, value in zip(names, values, strict=True)]
+        return spark.range(10 * len(pairs)).selectExpr("id", *told)
+
+    before, after = frame(-1), frame(*range(len(pairs)))
+    found = keyed_diff(before, after, ["id"], ["id", *names])
+    assert (found.changed, found.unchanged) == (10 * len(_CHANGES), 10 * len(_EQUAL))
+    hashed = before.select("id", content(before).alias("before")).join(
+        after.select("id", content(after).alias("after")), "id"
+    )
+    same = {row["id"] % len(pairs) for row in hashed.filter("before = after").collect()}
+    assert same == set(range(len(_CHANGES), len(pairs)))

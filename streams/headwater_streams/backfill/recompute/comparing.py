@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.columns import col
+from headwater_streams.hashed import EXACT_JSON, hash_parts
 from headwater_streams.plural import counted
 
 Order = Literal["up", "down"]
 """Of the offsets."""
 _TOLERANCE = {"double": 1e-9, "float": 1e-6}
 """By how much, of the greater one, two values may differ: the sum of some depends on their order."""
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _NAMED = 3
 
 
@@ -115,7 +115,7 @@ def _same_sums(made: DataFrame, written: DataFrame, names: Sequence[str]) -> tup
     """How many rows were made, and whether rows, and sums of the rows' hashes, whatever their order, are the same."""
     sides = []
     for rows, sign in ((made, 1), (written, -1)):
-        parts = [part for name in names for part in _hashed(rows.schema[name].dataType, col(name))]
+        parts = [part for name in names for part in hash_parts(rows.schema[name].dataType, col(name))]
         hashed = F.xxhash64(*parts)
         # Halves: the sum of so many never overflows.
         low, high = hashed.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(hashed, 32)
@@ -126,12 +126,6 @@ def _same_sums(made: DataFrame, written: DataFrame, names: Sequence[str]) -> tup
     found = both.agg(F.count_if(F.col("sign") > 0).alias("made"), *sums).first()
     assert found is not None
     return found["made"], not any(found[name] for name in both.columns)
-
-
-def _hashed(kind: T.DataType, value: Column) -> list[Column]:
-    """What a value is hashed by; Spark's hash of nested values is the same with NULLs and without, so as text."""
-    nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.VariantType)
-    return [value.isNull(), F.to_json(F.struct(value.alias("v")), _JSON) if nested else value]
 
 
 def _joined(
@@ -158,7 +152,7 @@ def _joined(
         for side in ("m", "w")
         if columns
     }
-    some = F.struct(*[F.to_json(value, _JSON).alias(name) for name, value in shown.items()])
+    some = F.struct(*[F.to_json(value, EXACT_JSON).alias(name) for name, value in shown.items()])
     counts = both.agg(
         F.count_if(is_made).alias("rows"),
         F.count_if(~is_written).alias("missing"),
@@ -193,5 +187,5 @@ def _equal(kind: T.DataType, one: Column, other: Column, *, exact: bool) -> Colu
         near = (F.abs(one - other) <= greater * tolerance) & (greater < F.lit(float("inf")))
         return one.eqNullSafe(other) | F.coalesce(near, F.lit(False))
     if isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.VariantType):
-        one, other = (F.to_json(F.struct(value.alias("v")), _JSON) for value in (one, other))
+        one, other = (F.to_json(F.struct(value.alias("v")), EXACT_JSON) for value in (one, other))
     return one.eqNullSafe(other)
