@@ -20,6 +20,8 @@ from headwater_streams.delta_files import opened_table, reading
 _MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
 _NULL_BOUNDS = "<= null", ">= null"
+EXACT_DIGITS = 15
+"""So many digits of a decimal are exact in a log's statistics, whose numbers are doubles to deltalake and others."""
 
 
 def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
@@ -35,21 +37,29 @@ def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
 
 def _dataset(table: Path, opened: DeltaTable) -> ds.Dataset:
     files = SubTreeFileSystem(str(table), LocalFileSystem())
+    columns, partitioned = pa.schema(opened.schema().to_arrow()), opened.metadata().partition_columns
+    # A file is passed over by what its statistics say of these.
+    exact = pa.schema([f for f in columns if f.name in partitioned or not is_wide_decimal(f.type)])
     try:
-        found = opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
+        found = opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS, schema=exact)
     except BaseException as error:  # a panic in Rust is no Exception
         # deltalake cannot read the statistics of a date outside of the years 1 to 9999; it goes without any then.
         of_statistics = type(error).__name__ == "PanicException" or isinstance(error, ValueError)
-        if not of_statistics or opened.metadata().partition_columns:
+        if not of_statistics or partitioned:
             raise
     else:
         # It takes a time past the year 9999 for NULL, and a file that has one for a file without other times.
         bounds = [str(each.partition_expression) for each in found.get_fragments()]
         misread = any(null in told for told in bounds for null in _NULL_BOUNDS)
-        if not misread or opened.metadata().partition_columns:
-            return found
+        if not misread or partitioned:
+            return ds.FileSystemDataset(list(found.get_fragments()), columns, found.format, files)
     paths = [uri.removeprefix("file://") for uri in opened.file_uris()]
-    return data_files(paths, pa.schema(opened.schema().to_arrow()))
+    return data_files(paths, columns)
+
+
+def is_wide_decimal(kind: pa.DataType) -> bool:
+    """Whether a log's statistics may be off the values of a column of this type."""
+    return pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS
 
 
 def data_files(

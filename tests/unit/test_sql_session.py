@@ -6,9 +6,11 @@ import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
@@ -17,6 +19,7 @@ from headwater.sql import Catalog, Result, SqlError, SqlSession, UnknownTableErr
 from headwater.sql.delta import parse_at
 from headwater.sql.output import print_table, write_csv, write_json
 from headwater.sql.prompt import run_prompt
+from headwater_streams.delta_rows import dataset_of
 
 
 @pytest.fixture
@@ -510,3 +513,24 @@ def test_variant_is_shown_as_what_it_holds(session):
         printed(write_csv, result).splitlines()[1].startswith('"{""a"": [1, 2], ""b"": null}",,x,"[1, null]"')
     )
     assert list(session.run("SELECT 1::VARIANT AS v WHERE false").objects()) == []
+
+
+def test_wide_decimal_is_found_whatever_the_log_says_of_it(home, session):
+    """To deltalake bounds are doubles, and 9007199254740993.5 is not between 9007199254740994 and itself."""
+    table, values = (
+        home / "tables/silver/wide",
+        ["9007199254740993.5", "9007199254740994.3", "-9007199254740993.5"],
+    )
+    for n, value in enumerate(values):
+        rows = pa.table({"n": [n], "x": pa.array([Decimal(value)], pa.decimal128(17, 1))})
+        write_deltalake(table, rows, mode="append")
+    bounds = pa.table(DeltaTable(table).get_add_actions(flatten=True))["min.x"].to_pylist()
+    assert 9007199254740994.0 in map(float, bounds), "else the test shows nothing"
+    for n, value in enumerate(values):
+        found = answer(session, f"SELECT n FROM silver.wide WHERE x = CAST('{value}' AS DECIMAL(17, 1))")
+        assert found == [{"n": n}]
+    rows = dataset_of(table)
+    assert rows.schema.names == ["n", "x"]
+    assert len(list(rows.get_fragments(filter=pc.field("n") == 1))) == 1, (
+        "files are passed over by other columns"
+    )

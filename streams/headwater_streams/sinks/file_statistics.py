@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater_streams.delta_rows import is_wide_decimal
+
 _MOST_CHARACTERS = 32  # of a text; what Delta's readers expect of its writers
 _GREATEST = chr(0x10FFFF)
-_EXACT_DIGITS = 15  # a number of JSON is a double to many readers
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -98,7 +99,7 @@ def _bounds(kind: pa.DataType, least: list[Any], greatest: list[Any]) -> tuple[A
             return _time(min(least)) + zone, _time(max(greatest)) + zone
         if pa.types.is_date32(kind):
             return _date(min(least)), _date(max(greatest))
-        if pa.types.is_decimal(kind) and kind.precision <= _EXACT_DIGITS and isinstance(least[0], int):
+        if pa.types.is_decimal(kind) and not is_wide_decimal(kind) and isinstance(least[0], int):
             return _number(kind, min(least)), _number(kind, max(greatest))
     except (OverflowError, UnicodeDecodeError):
         pass
