@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.columns import col, cols
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.hashed import EXACT_TIMES
 from headwater_streams.names import is_reserved
 from headwater_streams.quality.check import Check
 from headwater_streams.quality.guarded import may_raise, raises, violates
@@ -173,7 +174,7 @@ class RowDecoder(_Decoder):
         self._own = frozenset(columns)
         self._row = [
             F.lit(None).cast("binary").alias(KEY),
-            F.to_json(value).cast("binary").alias(RAW),
+            F.to_json(value, EXACT_TIMES).cast("binary").alias(RAW),
             F.lit(None).cast(HEADERS_TYPE).alias(HEADERS),
             value.alias(VALUE),
         ]

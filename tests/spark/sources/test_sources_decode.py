@@ -1,5 +1,6 @@
 """Which values are records: one JSON object and nothing around it, each refused one with its reason."""
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -8,9 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.sources.coordinates import ROW_FIELDS
 from headwater_streams.sources.csv_value import csv
-from headwater_streams.sources.decode import BAD, RecordDecoder
-from headwater_streams.sources.inputs import TopicInput, topic
+from headwater_streams.sources.decode import BAD, RAW, RecordDecoder, RowDecoder
+from headwater_streams.sources.inputs import TopicInput, table, topic
 from headwater_streams.sources.problems import PROBLEMS
 
 _RAW = (
@@ -157,3 +159,15 @@ def reasons_of(spark: SparkSession, declared: TopicInput, values: Iterable[str])
     found = decoded.rejected(decoded.frame).orderBy("_offset").select(reasons, BAD).collect()
     assert all(row[1] == bool(row[0]) for row in found), "what is seen to be bad is what has a reason"
     return [row[0] for row in found]
+
+
+def test_rejected_row_of_a_table_has_its_times_whole(spark: SparkSession) -> None:
+    """Spark's own texts of times in JSON are of milliseconds."""
+    at = datetime(2024, 2, 29, 10, 0, 0, 123456)
+    kinds = [T.StructField("at", T.TimestampType()), T.StructField("local", T.TimestampNTZType())]
+    rows = spark.createDataFrame([("t", 0, 0, at, None, at, at)], T.StructType([*ROW_FIELDS, *kinds]))
+    decoder = RowDecoder(table("silver.rows"), ["at", "local"], [])
+    row = decoder.decode(decoder.locate(rows)).frame.select(RAW).first()
+    assert row is not None
+    written = {"at": "2024-02-29T10:00:00.123456Z", "local": "2024-02-29T10:00:00.123456"}
+    assert json.loads(row[RAW]) == written
