@@ -18,7 +18,8 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import LEDGER_TABLE
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.progress import PROGRESS_TABLE, ProgressLog
-from headwater_streams.runtime.upkeep import Upkeep, compact, tidy
+from headwater_streams.runtime.upkeep import Upkeep, tidy
+from headwater_streams.sinks.compaction import compact
 
 TABLE = "silver.clicks"
 

@@ -12,7 +12,8 @@ from headwater_streams.ledger.cleaning import clean_log, next_versions
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange, source_to_json
 from headwater_streams.ledger.log import commits, commits_backwards, first_version, last_entry, seen_of
 from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.upkeep import compact, vacuum
+from headwater_streams.runtime.upkeep import vacuum
+from headwater_streams.sinks.compaction import compact
 
 TABLE = "silver.clicks"
 SCHEMA = pa.schema(

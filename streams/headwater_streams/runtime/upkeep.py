@@ -8,10 +8,9 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow.compute as pc
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 
 from headwater_streams.damage import DamagedFileError
 from headwater_streams.dedup.memory import SEEN_TABLE
@@ -23,6 +22,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.progress import PROGRESS_TABLE
+from headwater_streams.sinks.compaction import compact
 
 _log = logging.getLogger(__name__)
 _REMOVE_EVERY = 10  # compactions: listing a table's folder costs more the longer it lives
@@ -102,18 +102,6 @@ def tidy(home: Home, upkeep: Upkeep) -> None:
             vacuum(home, name, upkeep.files_kept_h)
         except (DeltaError, OSError, DamagedFileError) as error:
             _log.warning("upkeep of %s: %s", name, error)
-
-
-def compact(table: Path) -> int:
-    """Makes one file of many small ones, as a commit that changes no row; returns how many files it took.
-
-    One that meets another change of the same files is left for the next time.
-    """
-    try:
-        done = opened_table(table).optimize.compact()
-    except CommitFailedError:
-        return 0
-    return int(done["numFilesRemoved"])
 
 
 def vacuum(home: Home, table: str, kept_h: int) -> None:

@@ -15,7 +15,7 @@ from headwater_streams.errors import IncompatibleStateError, StreamsError
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
-from headwater_streams.runtime.upkeep import compact
+from headwater_streams.sinks.compaction import compact
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 AT = "2013-01-01T12:00:00+00:00"
