@@ -17,6 +17,7 @@ from headwater_streams.sources.coordinates import (
     has_hidden,
     reveal,
 )
+from headwater_streams.sources.nested import odd_text
 from headwater_streams.type_name import type_name
 
 
@@ -63,6 +64,9 @@ def require_equatable(operator: str, left: DataFrame, right: DataFrame, keys: Ma
     for here, there in keys.items():
         kinds = [side.schema[name].dataType for side, name in ((left, here), (right, there))]
         told = [type_name(kind) for kind in kinds]
+        odd = next(filter(None, map(odd_text, kinds)), None)
+        if odd is not None:
+            raise JobDefinitionError(f"{operator}: the key {here!r} {odd}")
         if any("MAP<" in kind for kind in told):
             raise JobDefinitionError(
                 f"{operator}: {here!r} holds a map, and maps cannot be compared; take another key"

@@ -36,6 +36,7 @@ from headwater_streams.names import column_problem, named_twice, quoted, twins
 from headwater_streams.sinks.file_statistics import statistics_of
 from headwater_streams.sinks.live_files import LiveFile, all_files, files_with
 from headwater_streams.sinks.marks import Marks
+from headwater_streams.sources.nested import odd_text
 
 _DELTA = "org.apache.spark.sql.delta"
 _COLLECT = "spark.databricks.delta.stats.collect"
@@ -343,8 +344,10 @@ def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
             f"{name}: the column {column!r} is called {known!r} in the table{_ALIKE}; call it that, or otherwise"
         )
     for field in schema.fields:
-        there = existing.get(field.name)
-        if there is not None and not _holds(there.dataType, field.dataType):
+        there, odd = existing.get(field.name), odd_text(field.dataType)
+        if there is None and odd is not None:
+            problems.append(f"{name}: the column {field.name!r} {odd}")
+        elif there is not None and not _holds(there.dataType, field.dataType):
             problems.append(
                 f"{name}: the column {field.name!r} is {there.dataType.simpleString()} in the table and "
                 f"{field.dataType.simpleString()} in the job; cast it there, or give it another name, or begin with an "

@@ -34,6 +34,7 @@ from headwater_streams.columns import col
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import CHANGES_SUFFIX, DeltaTarget
 from headwater_streams.sources.coordinates import COMMIT_FIELDS, ROW_FIELDS
+from headwater_streams.sources.nested import odd_text
 from headwater_streams.sources.problems import Problem
 
 ScdType = Literal[1, 2]
@@ -154,6 +155,8 @@ class ScdTarget(DeltaTarget):
         for name in self.keys:
             if name in kinds and not isinstance(kinds[name], _KEYS):
                 yield f"the key {name!r} is {kinds[name].simpleString()}, which cannot name a row"
+            elif name in kinds and (odd := odd_text(kinds[name])) is not None:
+                yield f"the key {name!r} {odd}"
         kind = kinds.get(self.sequence_by)
         if kind is not None and not isinstance(kind, _SEQUENCES):
             told = kind.simpleString()

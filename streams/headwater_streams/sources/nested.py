@@ -8,7 +8,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.names import named_twice
+from headwater_streams.type_name import type_name
 
+_BY_BYTES = T.StringType().collation
 IsSo = Callable[[T.DataType, Column], Column | None]
 """Asks something of a value of a type; None where it is not asked of values of that type."""
 
@@ -61,3 +63,16 @@ def kinds_within(kind: T.DataType) -> Iterator[T.DataType]:
         inner = [kind.keyType, kind.valueType]
     for each in inner:
         yield from kinds_within(each)
+
+
+def odd_text(kind: T.DataType) -> str | None:
+    """Why texts within a type are none of a table, as the end of a sentence about a column; None if they are."""
+    for each in kinds_within(kind):
+        if isinstance(each, T.CharType | T.VarcharType):
+            return f"is {type_name(each)}, which Spark writes into no table; write STRING"
+        if isinstance(each, T.StringType) and each.collation != _BY_BYTES:
+            return (
+                f"is {type_name(each)}, and neither Spark's state nor other readers of a table compare texts by a "
+                "collation; write STRING, and lower(...) or rtrim(...) of it where texts are to be one"
+            )
+    return None

@@ -12,6 +12,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.names import named_twice, twins
 from headwater_streams.runtime.operators import counted, made, record
 from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
+from headwater_streams.sources.nested import odd_text
 from headwater_streams.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
 
 
@@ -88,3 +89,7 @@ def require_columns(
         raise JobDefinitionError(
             f"{operator}: {maps[0]!r} holds a map, and maps cannot be compared; leave it out"
         )
+    for name in by:
+        odd = odd_text(df.schema[name].dataType)
+        if odd is not None:
+            raise JobDefinitionError(f"{operator}: {name!r} {odd}")

@@ -126,6 +126,35 @@ def rows_by_key(clicks: DataFrame) -> DataFrame:
     return clicks
 
 
+def without_case(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("k", F.collate(F.col("k").cast("string"), "UTF8_LCASE"))
+
+
+@hw.job(target=hw.delta("gold.counts"))
+def windows_without_case(clicks: DataFrame) -> DataFrame:
+    windows = hw.tumbling(without_case(clicks), "at", "1 hour", by=["k"]).agg(F.count("*").alias("n"))
+    return windows.withColumn("k", F.col("k").cast("string"))
+
+
+@hw.job(target=hw.delta("gold.pairs"))
+def joined_without_case(clicks: DataFrame, buys: DataFrame) -> DataFrame:
+    rows = (without_case(side).drop("tags") for side in (clicks, buys))
+    return hw.join(*rows, on=["k"], left_time="at", right_time="bought_at", within="1 hour")
+
+
+@hw.job(target=hw.scd1("dim.clicks", keys=["k"], sequence_by="at"))
+def dimension_without_case(clicks: DataFrame) -> DataFrame:
+    return without_case(clicks)
+
+
+padded = hw.topic("padded", schema="tags ARRAY<CHAR(5)>")
+
+
+@hw.job(target=hw.delta("silver.padded"))
+def padded_texts(padded: DataFrame) -> DataFrame:
+    return padded
+
+
 @pytest.mark.parametrize(
     ("job", "message"),
     [
@@ -159,6 +188,16 @@ def rows_by_key(clicks: DataFrame) -> DataFrame:
             reserved_field,
             "topic 'hidden': the column '_id' begins with '_', which is reserved; leave it out of",
         ),
+        (windows_without_case, "tumbling: 'k' is STRING COLLATE UTF8_LCASE, and neither Spark's state nor"),
+        (
+            joined_without_case,
+            "join: the key 'k' is STRING COLLATE UTF8_LCASE, and neither Spark's state nor",
+        ),
+        (
+            dimension_without_case,
+            "dim.clicks: the key 'k' is STRING COLLATE UTF8_LCASE, and neither Spark's state nor",
+        ),
+        (padded_texts, "topic 'padded': the column 'tags' is CHAR(5), which Spark writes into no table"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
