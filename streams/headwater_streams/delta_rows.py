@@ -59,7 +59,7 @@ def _dataset(table: Path, opened: DeltaTable) -> ds.Dataset:
 
 def is_wide_decimal(kind: pa.DataType) -> bool:
     """Whether a log's statistics may be off the values of a column of this type."""
-    return pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS
+    return isinstance(kind, pa.Decimal128Type) and kind.precision > EXACT_DIGITS
 
 
 def data_files(
