@@ -254,7 +254,7 @@ def test_rebuild_is_what_the_live_job_of_now_gives(spark: SparkSession, tmp_path
     goes_on(spark, tmp_path, driver, kind)  # and writes the join's rows without a partner
 
 
-@pytest.mark.parametrize("kind", [pytest.param("tumbling", marks=pytest.mark.story), "joined", "as of"])
+@pytest.mark.parametrize("kind", ["tumbling", "joined", "as of"])
 def test_rewind_over_rows_that_raise_of_before_1970(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     job = KINDS[kind](then)
     driver = live(spark, tmp_path, job, *batches("1969-12-30"))
