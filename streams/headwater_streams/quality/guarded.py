@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
 
+from headwater_streams.expressions import column_of, expression_of
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions"
@@ -94,13 +94,13 @@ def _jvm() -> Any:
 @lru_cache(256)
 def _tried_condition(_: Any, condition: str) -> Column:
     """A condition on rows, `_tried`; made once, for it takes a dozen calls to the JVM."""
-    return _tried(_expression(F.expr(condition)))
+    return _tried(expression_of(F.expr(condition)))
 
 
 @lru_cache(256)
 def _judged(_: Any, condition: str) -> tuple[Column, Column]:
     taken: list[Any] = []
-    guarded = _guarded(SparkSession.active(), _expression(F.expr(condition)), taken)
+    guarded = _guarded(SparkSession.active(), expression_of(F.expr(condition)), taken)
     result = _tried(guarded, F.count(F.lit(1)) >= 0)
     raised = result.isNull()
     for expression in taken:
@@ -119,12 +119,12 @@ def _tried(expression: Any, always: Column | None = None) -> Column:
         expression: The value.
         always: That condition; by default one over a column that the value is made of.
     """
-    found = _column(_try_eval(_expression(F.struct(_column(expression).alias(_VALUE)))))
+    found = column_of(_try_eval(expression_of(F.struct(column_of(expression).alias(_VALUE)))))
     if always is None:
         named = _first_attribute(expression)
         if named is None:
             return found
-        always = F.hash(_column(named)) <= _GREATEST_HASH
+        always = F.hash(column_of(named)) <= _GREATEST_HASH
     return F.when(always, found)
 
 
@@ -151,7 +151,7 @@ def _taken(spark: SparkSession, expression: Any, taken: list[Any]) -> Any:
     if kind == "SortOrder":
         return _with_children(spark, expression, lambda child: _taken(spark, child, taken))
     taken.append(expression)
-    return _expression(_tried(expression)[_VALUE])
+    return expression_of(_tried(expression)[_VALUE])
 
 
 def _is_aggregate(spark: SparkSession, function: Any) -> bool:
@@ -187,16 +187,3 @@ def _kind(expression: Any) -> str:
 
 def _try_eval(expression: Any) -> Any:
     return jvm_class(SparkSession.active(), f"{_CATALYST}.TryEval")(expression)
-
-
-def _expression(column: Column) -> Any:
-    converter = scala_object(
-        SparkSession.active(), "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter"
-    )
-    jcolumn: Any = column._jc  # noqa: SLF001 - PySpark's only door to a column's expression
-    return converter.apply(jcolumn.node())
-
-
-def _column(expression: Any) -> Column:
-    utils = jvm_class(SparkSession.active(), "org.apache.spark.sql.classic.ExpressionUtils")
-    return ClassicColumn(utils.column(expression))

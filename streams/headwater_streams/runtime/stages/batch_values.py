@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.classic.column import Column as ClassicColumn
 
 from headwater_streams.errors import DataLossError
+from headwater_streams.expressions import column_of
 from headwater_streams.gateway import jvm_class
 from headwater_streams.ledger.entry import NO_WATERMARK_MS
 from headwater_streams.runtime.checkpoint import next_batch
@@ -34,8 +34,7 @@ class BatchValues:
         self._set(0, NO_WATERMARK_MS)
         kind = java.parseDataType(T.ArrayType(T.LongType(), containsNull=False).json())
         literal = jvm_class(spark, f"{_CATALYST}.expressions.Literal")(self._numbers, kind)
-        expressions = jvm_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
-        self._array = ClassicColumn(expressions.column(literal))
+        self._array = column_of(literal)
 
     @property
     def batch(self) -> Column:
