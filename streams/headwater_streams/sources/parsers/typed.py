@@ -17,8 +17,6 @@ _DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _NO_DECIMAL = "(?i:NaN|[+-]?Inf(?:inity)?)"
 NUMBER = f"{_DECIMAL}|{_NO_DECIMAL}"
 """A number with a fraction, and what IEEE 754 has beside numbers, which Spark takes in JSON, too."""
-_SMALL = r"\A[ \t]*+[+-]?(?:[0-9]{1,18}+(?:\.[0-9]*+)?|\.[0-9]++)[ \t]*+\z"
-"""A number without an exponent that every type with a fraction can hold."""
 _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _MIDNIGHT = r"[T ]00:00(?::00(?:[.,]0++)?)?[ ]?(?:Z|UTC|GMT|[+-]00(?::?00)?)?"
 _CLOCK = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.,][0-9]*+)?)?"
@@ -46,7 +44,10 @@ def number(text: Column, kind: T.DataType) -> Column:
 
     value = text.try_cast(kind)
     decimal_form = text.rlike(rf"\A[ \t]*+(?:{_DECIMAL})[ \t]*+\z")
-    is_held = F.when(text.rlike(_SMALL), F.lit(True)).when(decimal_form, value.between(-most, most))
+    # Java takes what is less than a blank around a number, a letter behind it, and sixteen digits behind an x.
+    has_digits = (text >= F.lit("!")) & F.right(text, F.lit(1)).isin(*"0123456789.")
+    is_plain = has_digits & ~F.contains(text, F.lit("x")) & ~F.contains(text, F.lit("X"))
+    is_held = F.when(is_plain | decimal_form, value.between(-most, most))
     return F.when(is_held.otherwise(text.rlike(rf"\A{_NO_DECIMAL}\z")), value)
 
 
@@ -76,7 +77,8 @@ def dated(text: Column) -> Column:
 
 def date(text: Column) -> Column:
     """The day of an ISO 8601 date, NULL where a time of day beside midnight would be lost."""
-    is_plain = (F.char_length(text) == 10) & (F.substring(text, 8, 1) == "-")
+    # With its second hyphen there it ends with the day: at most the letter of a time is behind it.
+    is_plain = (F.octet_length(text) == 10) & _has(text, "-", 8) & ~text.endswith("T")
     is_date = is_plain | text.rlike(rf"\A[ \t]*+{_DAY}(?:{_MIDNIGHT})?[ \t]*+\z")
     return F.when(is_date, text.try_cast("date"))
 
@@ -95,5 +97,14 @@ def iso_time(text: Column) -> Column:
 
 def local_time(text: Column) -> Column:
     """An ISO 8601 time that has no zone as TIMESTAMP_NTZ; NULL where it has one, which would be lost."""
+    # With its marks there it ends with the seconds: at most the letter of a zone is behind them.
+    is_plain = (F.octet_length(text) == 19) & _has(text, "-", 8) & _has(text, ":", 17) & ~text.endswith("Z")
     is_local = text.rlike(rf"\A[ \t]*+{_DAY}(?:[T ]{_CLOCK})?[ \t]*+\z")
-    return F.when(is_local, F.replace(text, F.lit(","), F.lit(".")).try_cast("timestamp_ntz"))
+    plain, other = (
+        each.try_cast("timestamp_ntz") for each in (text, F.replace(text, F.lit(","), F.lit(".")))
+    )
+    return F.when(is_plain, plain).when(is_local, other)
+
+
+def _has(text: Column, mark: str, place: int) -> Column:
+    return F.locate(mark, text, place) == place
