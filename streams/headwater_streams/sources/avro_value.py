@@ -24,10 +24,11 @@ from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import Problem
-from headwater_streams.sources.read_types import any_detour, typed_fields
+from headwater_streams.sources.read_types import Typing
+from headwater_streams.sources.wrong_fields import wrong_fields
 from headwater_streams.spark_errors import reason_of
 
-END, MISREAD = "_end", "_misread"
+END = "_end"
 _log = logging.getLogger(__name__)
 _MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it is its beginning: bytes left over cannot look like it
 _ID = "_writer"
@@ -138,14 +139,14 @@ class AvroReader:
                 self._value = self._parsed()
         return self._value
 
-    def typed(self, records: DataFrame, value: str, unread: str) -> DataFrame:
-        """Brings the record of each value, in the column `value`, to its own types."""
-        return typed_fields(records, value, self._fields, [END], avro_detour, unread, MISREAD)
+    def typing(self, value: str, unread: str) -> Typing:
+        """What brings the record of each value, in the column `value`, to its own types."""
+        return Typing(self._fields, avro_detour, value, unread, [END])
 
-    def problem(self, value: Column, unread: Column) -> Problem:
+    def problem(self, unread: Column, typing: Typing) -> Problem:
         """What is wrong with a value: null, empty, cut off, too long, of a schema that is not known, with a number that
         is none of its type, or with a text that is not UTF-8, which Avro's reader takes as it is."""
-        raw, end = self._raw, value.getField(END)
+        raw, value, end = self._raw, typing.read, typing.read.getField(END)
         texts = {
             field.name: found
             for field in self._fields
@@ -165,8 +166,8 @@ class AvroReader:
             unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(told))
             reason = reason.when(value.isNull(), unknown)
         reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
-        if any_detour(self._fields, avro_detour):
-            reason = reason.when(whole & unread, value.getField(MISREAD))
+        if typing.wrong:
+            reason = reason.when(whole & unread, wrong_fields(typing.wrong))
         for name, found in texts.items():
             reason = reason.when(whole & found, F.lit(f"{name} is not UTF-8"))
         return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))

@@ -7,7 +7,7 @@ and "2024" for a day.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -126,12 +126,20 @@ def parse_csv(text: Column, schema: T.StructType, form: Csv) -> Column:
     return _from_csv(text, [*fields, T.StructField(CORRUPT, T.StringType())], form)
 
 
-def csv_problem(text: Column, value: Column, schema: T.StructType, form: Csv, unread: Column) -> Problem:
+def csv_problem(
+    text: Column,
+    value: Column,
+    columns: Mapping[str, Column],
+    schema: T.StructType,
+    form: Csv,
+    unread: Column,
+) -> Problem:
     """What is wrong with a value: null, empty, not UTF-8, two lines, another number of columns, or of another type.
 
     Args:
         text: The value.
-        value: What was made of it, of the declared types.
+        value: What was read of it.
+        columns: Its columns, of the declared types.
         schema: The declared columns.
         form: How it is written.
         unread: Whether a field was read as what it is not.
@@ -165,7 +173,7 @@ def csv_problem(text: Column, value: Column, schema: T.StructType, form: Csv, un
                 [
                     (
                         f,
-                        texts.getField(f.name).isNotNull() & value.getField(f.name).isNull(),
+                        texts.getField(f.name).isNotNull() & columns[f.name].isNull(),
                         texts.getField(f.name),
                     )
                     for f in schema.fields

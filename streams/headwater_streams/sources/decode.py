@@ -1,13 +1,12 @@
 """Records to rows: the value decoded, and whether the record can be used. Nothing is dropped here.
 
-A decoded frame has the coordinates (`_topic` to `_origin`), `_key`, `_raw`, `_headers`, `_value` (a struct that has the
-declared columns) and `_bad`. Why a record is bad costs more to say than to see, so the reasons are worked out for the
-rejected rows alone (`Decoded.rejected`).
+A decoded frame has the coordinates (`_topic` to `_origin`), `_key`, `_raw`, `_headers`, `_value` (a struct that
+has the declared columns; `Decoded.columns` are there without it) and `_bad`. Why a record is bad costs more to say than
+to see, so the reasons are worked out for the rejected rows alone (`Decoded.rejected`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -41,7 +40,7 @@ from headwater_streams.sources.wrong_fields import shown
 from headwater_streams.type_name import type_name
 
 KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
-_UNREAD = "_unread"
+_UNREAD, _TEXT = "_unread", "_text"
 HEADERS_TYPE = T.ArrayType(
     T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
 )
@@ -82,16 +81,14 @@ class _Decoder:
 
     def __init__(
         self,
-        columns: Sequence[str],
+        columns: Mapping[str, Column],
         checks: Sequence[Check],
         of_columns: Sequence[Problem],
         of_record: Sequence[Problem] = (),
-        apart: Mapping[str, Column] = MappingProxyType({}),
     ) -> None:
-        """Args: the value's columns; input checks that quarantine; what can be wrong with columns, and before them;
-        columns that are not in the value."""
-        where = {name: apart[name] if name in apart else col(VALUE, name) for name in columns}
-        self._columns = {name: column.alias(name) for name, column in where.items()}
+        """Args: where the value's columns are; input checks that quarantine; what can be wrong with columns, and before
+        them."""
+        self._columns = {name: column.alias(name) for name, column in columns.items()}
         self._checks, self._of_columns, self._of_record = checks, of_columns, of_record
         self._made: tuple[Column, tuple[Problem, ...]] | None = None
 
@@ -136,15 +133,17 @@ class RecordDecoder(_Decoder):
             for field in schema.fields
             if field.name in unused
         }
-        self._values = values_of(declared, in_value, F.col(RAW), F.col(TIMESTAMP), VALUE, _UNREAD)
+        self._values = values_of(declared, in_value, F.col(RAW), F.col(TIMESTAMP), VALUE, _UNREAD, _TEXT)
+        known = self._values.typing.columns | apart
+        columns = {name: known[name] for name in schema.fieldNames()}
         stands_in = unreadable(F.col(HEADERS))
         problem = self._values.problem
         problems = [stands_in, replace(problem, condition=problem.condition & ~stands_in.condition)]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
-        of_columns = [*time_problems(declared, F.col(VALUE), ahead=True), *_unreadable(schema)]
-        of_columns += far_times(declared, schema, F.col(VALUE))
-        super().__init__(schema.fieldNames(), checks, of_columns, problems, apart)
+        of_columns = [*time_problems(declared, columns, ahead=True), *_unreadable(schema, columns)]
+        of_columns += far_times(declared, schema, columns)
+        super().__init__(columns, checks, of_columns, problems)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
         where = origin_of(F.col("_origin_texts")) if origin else F.lit(None).cast(ORIGIN_TYPE)
@@ -159,9 +158,11 @@ class RecordDecoder(_Decoder):
 
     def decode(self, located: DataFrame) -> Decoded:
         """Decodes located records."""
-        names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, _UNREAD]
+        typing = self._values.typing
+        names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, *typing.names, _UNREAD, _TEXT]
         read = [self._values.of(located).alias(VALUE), self._values.unread.alias(_UNREAD)]
-        return self._judged(self._values.typed(located.select("*", *read)), names)
+        read.append(F.col(RAW).cast("string").alias(_TEXT))
+        return self._judged(typing.of(located.select("*", *read)), names)
 
 
 class RowDecoder(_Decoder):
@@ -169,7 +170,8 @@ class RowDecoder(_Decoder):
 
     def __init__(self, declared: Input, columns: Sequence[str], checks: Sequence[Check]) -> None:
         """Args: the table's declaration; its own columns; input checks that quarantine."""
-        super().__init__(columns, checks, time_problems(declared, F.col(VALUE), ahead=False))
+        where = {name: col(VALUE, name) for name in columns}
+        super().__init__(where, checks, time_problems(declared, where, ahead=False))
         value = F.struct(*cols(columns))
         self._own = frozenset(columns)
         self._row = [
@@ -253,12 +255,12 @@ def needless(declared: TopicInput, schema: T.StructType) -> frozenset[str]:
     return frozenset(field.name for field in schema.fields if field.dataType == T.StringType())
 
 
-def _unreadable(schema: T.StructType) -> list[Problem]:
+def _unreadable(schema: T.StructType, columns: Mapping[str, Column]) -> list[Problem]:
     """Values that Spark reads and others do not: with a date beyond the years 1 to 9999 in a file's statistics
     deltalake opens no table, with a key twice in a map DuckDB reads none of its rows."""
     found = []
     for field in schema.fields:
-        value = col(VALUE, field.name)
+        value = columns[field.name]
         # `far_times` looks at these, all at once.
         is_time = isinstance(field.dataType, T.TimestampType)
         beyond = None if is_time else somewhere(field.dataType, value, is_far_day)

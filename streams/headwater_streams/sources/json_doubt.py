@@ -8,7 +8,7 @@ too great for a FLOAT or DOUBLE is infinity, and one that is too small for 38 di
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column
@@ -58,21 +58,28 @@ def _escaped_or_not(character: str) -> str:
     return f"(?:{'|'.join([*map(re.escape, sorted(written)), escape])})"
 
 
-def doubtful(text: Column, value: Column, fields: Sequence[T.StructField], parse: Parse) -> Column:
+def doubtful(
+    text: Column,
+    columns: Mapping[str, Column],
+    fields: Sequence[T.StructField],
+    parse: Parse,
+) -> Column:
     """Whether one of the fields is something else than what the text says.
 
     Args:
         text: The value as it was sent.
-        value: The struct that was made of it.
+        columns: What was made of it, by name.
         fields: The fields that are looked at.
         parse: Parses a text by a schema.
     """
     parts = [
-        _times(text, value, [f for f in fields if isinstance(f.dataType, T.TimestampType)]),
-        _times_within(text, value, [f for f in fields if not isinstance(f.dataType, T.TimestampType)], parse),
-        _infinities(text, value, fields),
+        _times(text, columns, [f for f in fields if isinstance(f.dataType, T.TimestampType)]),
+        _times_within(
+            text, columns, [f for f in fields if not isinstance(f.dataType, T.TimestampType)], parse
+        ),
+        _infinities(text, columns, fields),
         *[
-            _decimal(text, value.getField(f.name), f)
+            _decimal(text, columns[f.name], f)
             for f in fields
             if isinstance(f.dataType, T.DecimalType) and shows_rounding(f.dataType)
         ],
@@ -84,11 +91,11 @@ def _any(conditions: Iterable[Column]) -> Column:
     return reduce(Column.__or__, [F.coalesce(each, F.lit(False)) for each in conditions], F.lit(False))
 
 
-def _times(text: Column, value: Column, fields: Sequence[T.StructField]) -> Column | None:
+def _times(text: Column, columns: Mapping[str, Column], fields: Sequence[T.StructField]) -> Column | None:
     if not fields:
         return None
     keys = "|".join(_key(field.name) for field in fields)
-    times = [value.getField(field.name) for field in fields]
+    times = [columns[field.name] for field in fields]
     looks = _any([_looks_made_up(time) for time in times])
     if len(times) > _MOST_COMPILED:
         looks = F.exists(F.array(*times), _looks_made_up)
@@ -108,7 +115,7 @@ def _looks_made_up(time: Column) -> Column:
 
 
 def _times_within(
-    text: Column, value: Column, fields: Sequence[T.StructField], parse: Parse
+    text: Column, columns: Mapping[str, Column], fields: Sequence[T.StructField], parse: Parse
 ) -> Column | None:
     def looks_made_up(kind: T.DataType, each: Column) -> Column | None:
         return _looks_made_up(each) if isinstance(kind, T.TimestampType) else None
@@ -121,7 +128,7 @@ def _times_within(
     found = [
         (field, looks)
         for field in fields
-        if (looks := somewhere(field.dataType, value.getField(field.name), looks_made_up)) is not None
+        if (looks := somewhere(field.dataType, columns[field.name], looks_made_up)) is not None
     ]
     if not found:
         return None
@@ -148,8 +155,10 @@ def _with_texts(kind: T.DataType) -> T.DataType:
     return T.StringType() if isinstance(kind, T.TimestampType) else kind
 
 
-def _infinities(text: Column, value: Column, fields: Sequence[T.StructField]) -> Column | None:
-    found = [_has_infinity(f.dataType, value.getField(f.name)) for f in fields]
+def _infinities(
+    text: Column, columns: Mapping[str, Column], fields: Sequence[T.StructField]
+) -> Column | None:
+    found = [_has_infinity(f.dataType, columns[f.name]) for f in fields]
     some = [each for each in found if each is not None]
     return F.when(_any(some), ~text.rlike(_WORD_OF_INFINITY) | text.rlike(_GREAT)) if some else None
 

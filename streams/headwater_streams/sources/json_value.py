@@ -1,5 +1,7 @@
 """Values that are one JSON object: parsed, and judged."""
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -71,18 +73,21 @@ def not_json(text: Column) -> Column:
     return no_object | _has_half(text)
 
 
-def json_problem(text: Column, value: Column, schema: T.StructType, unread: Column) -> Problem:
+def json_problem(
+    text: Column, value: Column, columns: Mapping[str, Column], schema: T.StructType, unread: Column
+) -> Problem:
     """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field that is none of its
     type.
 
     Args:
         text: The value.
-        value: What was made of it, of the declared types.
+        value: What was read of it.
+        columns: Its columns, of the declared types.
         schema: The declared columns.
         unread: What `not_json` gave, or that a field was read as what it is not.
     """
     corrupt = value.getField(CORRUPT).isNotNull()
-    doubt = doubtful(text, value, schema.fields, parse_json)
+    doubt = doubtful(text, columns, schema.fields, parse_json)
     bare = _bare(text)
     not_one = ~F.coalesce(_is_flat(text), F.lit(False)) & ~_is_one(text, bare)
     syntax = parse_json(text, T.StructType([]))
@@ -104,10 +109,12 @@ def _is_wrong(text: Column, field: T.StructField) -> Column:
     """Whether a field's value is none of its type, or in doubt."""
     alone = T.StructType([field])
 
+    def is_doubtful(value: Column) -> Column:
+        return doubtful(text, {field.name: value}, alone.fields, parse_json)
+
     def judged(read: Column) -> Column:
         value, is_none = misread(field, read.getField(field.name), json_detour)
-        row = F.struct(value.alias(field.name))
-        doubt = let(row, lambda known: doubtful(text, known, alone.fields, parse_json))
+        doubt = let(value, is_doubtful)
         return read.getField(CORRUPT).isNotNull() | is_none | doubt
 
     return let(parse_json(text, alone), judged)

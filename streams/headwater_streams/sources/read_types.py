@@ -6,7 +6,7 @@ A rule says for each type whether it takes such a detour. A schema that needs no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,7 +14,6 @@ from pyspark.sql import types as T
 
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.parsers.parser import let
-from headwater_streams.sources.wrong_fields import wrong_fields
 
 _READ, _TYPED = "_read", "_typed_"
 _MOST_COMPILED = 6
@@ -48,11 +47,6 @@ def read_fields(fields: Sequence[T.StructField], rule: Rule) -> list[T.StructFie
     ]
 
 
-def any_detour(fields: Sequence[T.StructField], rule: Rule) -> bool:
-    """Whether one of the fields is read as another type."""
-    return any(_detours(field.dataType, rule) for field in fields)
-
-
 def misread(field: T.StructField, read: Column, rule: Rule) -> tuple[Column, Column]:
     """A field's value of what was read, and whether that is no value of its type."""
     if not _detours(field.dataType, rule):
@@ -61,59 +55,87 @@ def misread(field: T.StructField, read: Column, rule: Rule) -> tuple[Column, Col
     return typed, _is_misread(field.dataType, read, typed, rule)
 
 
-def typed_fields(
-    records: DataFrame,
-    name: str,
-    fields: Sequence[T.StructField],
-    also: Sequence[str],
-    rule: Rule,
-    unread: str,
-    told: str | None = None,
-) -> DataFrame:
-    """Brings what was read to the declared types.
+@dataclass(frozen=True)
+class Typing:
+    """Brings the fields of a struct that was read to the declared types, each in a column of its own beside the struct.
 
-    Args:
-        records: They have the struct that was read.
-        name: The column of that struct; it becomes one of the declared types.
-        fields: Its fields as they were declared.
-        also: More of its fields, which stay.
+    There is a struct of them, too, but only for those who ask for it: to make it costs a row and a copy of each field.
+
+    Attributes:
+        fields: The fields as they were declared.
         rule: What the parser was asked for.
-        unread: A BOOLEAN column of the records; it becomes true for those that have a value which is none of its type.
-        told: A field more of the struct: what is wrong with such a value, where the bytes do not say it.
+        value: The struct's column; behind `of` that of the declared types.
+        unread: A BOOLEAN column of the records.
+        also: More fields of the struct.
     """
-    detours = {place: field for place, field in enumerate(fields) if _detours(field.dataType, rule)}
-    if not detours:
-        return records
-    kept = [F.col(column) for column in records.columns if column not in (name, unread)]
-    value = F.col(name)
-    # Each in a column of its own: it is then worked out once, however often it is looked at.
-    typed = [
-        _of_few(len(detours), value.getField(field.name), field.dataType, rule).alias(f"{_TYPED}{place}")
-        for place, field in detours.items()
-    ]
-    records = records.select(*kept, F.col(unread), value.alias(_READ), *typed)
-    read = F.col(_READ)
-    wrong = [
-        _is_misread(field.dataType, read.getField(field.name), F.col(f"{_TYPED}{place}"), rule)
-        for place, field in detours.items()
-    ]
-    columns = [
-        (F.col(f"{_TYPED}{place}") if place in detours else read.getField(field.name)).alias(field.name)
-        for place, field in enumerate(fields)
-    ]
-    columns += [read.getField(more).alias(more) for more in also]
-    some = reduce(Column.__or__, wrong, F.col(unread))
-    if told is not None:
-        texts = [read.getField(field.name).cast("string") for field in detours.values()]
-        sentences = wrong_fields(list(zip(detours.values(), wrong, texts, strict=True)))
-        columns.append(F.when(some, sentences).alias(told))
-    return records.select(*kept, F.when(read.isNotNull(), F.struct(*columns)).alias(name), some.alias(unread))
+
+    fields: Sequence[T.StructField]
+    rule: Rule
+    value: str
+    unread: str
+    also: Sequence[str] = ()
+
+    @cached_property
+    def _detours(self) -> dict[str, T.StructField]:
+        """The fields that are read as another type, by the columns that they become."""
+        return {
+            f"{_TYPED}{place}": field
+            for place, field in enumerate(self.fields)
+            if _detours(field.dataType, self.rule)
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that `of` adds."""
+        return [_READ, *self._detours] if self._detours else []
+
+    @property
+    def read(self) -> Column:
+        """The struct that was read, in the records that `of` gives."""
+        return F.col(_READ if self._detours else self.value)
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """Where each field is, of its declared type, in the records that `of` gives."""
+        found = {field.name: self.read.getField(field.name) for field in self.fields}
+        return found | {field.name: F.col(name) for name, field in self._detours.items()}
+
+    @cached_property
+    def wrong(self) -> list[tuple[T.StructField, Column, Column]]:
+        """The fields that may have been read as what is none of their type: each, whether it was, and its text."""
+        return [
+            (
+                field,
+                _is_misread(field.dataType, self.read.getField(field.name), F.col(name), self.rule),
+                self.read.getField(field.name).cast("string"),
+            )
+            for name, field in self._detours.items()
+        ]
+
+    def of(self, records: DataFrame) -> DataFrame:
+        """The records with `names`; `unread` becomes true where a value is none of its type."""
+        if not self._detours:
+            return records
+        kept = [F.col(column) for column in records.columns if column not in (self.value, self.unread)]
+        given = F.col(self.value)
+        # Each in a column of its own: it is then worked out once, however often it is looked at.
+        few = len(self._detours) <= _MOST_COMPILED
+        typed = [
+            _of_few(few, given.getField(field.name), field.dataType, self.rule).alias(name)
+            for name, field in self._detours.items()
+        ]
+        records = records.select(*kept, self.unread, given.alias(_READ), *typed)
+        some = reduce(Column.__or__, [wrong for _, wrong, _ in self.wrong], F.col(self.unread))
+        fields = [self.columns[field.name].alias(field.name) for field in self.fields]
+        fields += [self.read.getField(name).alias(name) for name in self.also]
+        whole = F.when(self.read.isNotNull(), F.struct(*fields))
+        return records.select(*kept, whole.alias(self.value), *self.names, some.alias(self.unread))
 
 
-def _of_few(columns: int, value: Column, kind: T.DataType, rule: Rule) -> Column:
+def _of_few(few: bool, value: Column, kind: T.DataType, rule: Rule) -> Column:
     # Java compiles no method of more than 8,000 bytes of code, and Spark makes one of all columns; of a lambda it has
     # a call alone.
-    if columns <= _MOST_COMPILED:
+    if few:
         return _typed(kind, value, rule)
     return let(value, lambda known: _typed(kind, known, rule))
 

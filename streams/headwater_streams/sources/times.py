@@ -4,6 +4,7 @@ Spark takes a number in JSON for seconds, so that one of milliseconds is a time 
 read.
 """
 
+from collections.abc import Mapping
 from datetime import date
 
 from pyspark.sql import Column
@@ -21,12 +22,12 @@ FIRST_DAY, LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in
 _DAY_US = 86_400_000_000
 
 
-def time_problems(declared: Input, value: Column, *, ahead: bool) -> list[Problem]:
+def time_problems(declared: Input, columns: Mapping[str, Column], *, ahead: bool) -> list[Problem]:
     """What can be wrong with a row's event time: missing, or (`ahead`) far beyond its record's timestamp or before the
     year 1, as a number of nanoseconds in JSON is that Spark takes for seconds."""
     if declared.event_time is None:
         return []
-    time = value.getField(declared.event_time)
+    time = columns[declared.event_time]
     problems = [Problem("event_time", time.isNull(), f"{declared.event_time} is missing")]
     if ahead and isinstance(declared, TopicInput):
         # In microseconds: to add an interval, Spark makes a date in a time zone of each record's timestamp.
@@ -38,7 +39,7 @@ def time_problems(declared: Input, value: Column, *, ahead: bool) -> list[Proble
     return problems
 
 
-def far_times(declared: Input, schema: T.StructType, value: Column) -> list[Problem]:
+def far_times(declared: Input, schema: T.StructType, columns: Mapping[str, Column]) -> list[Problem]:
     """The TIMESTAMP columns, beside the event time, of which a value may lie beyond the years 1 to 9999."""
     names = [
         field.name
@@ -47,7 +48,7 @@ def far_times(declared: Input, schema: T.StructType, value: Column) -> list[Prob
     ]
     if not names:
         return []
-    times = [value.getField(name) for name in names]
+    times = [columns[name] for name in names]
     newest, oldest = (of(*times) if len(times) > 1 else times[0] for of in (F.greatest, F.least))
     is_far = F.coalesce(_is_far(newest, oldest), F.lit(False))
     told = [

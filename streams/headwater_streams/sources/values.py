@@ -18,7 +18,7 @@ from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.parsers import Parser
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_value import Protobuf, parse_protobuf, protobuf_problem
-from headwater_streams.sources.read_types import Rule, typed_fields
+from headwater_streams.sources.read_types import Typing
 from headwater_streams.spark_errors import first_sentence
 
 Found = TypeVar("Found")
@@ -31,21 +31,27 @@ class Values:
     Attributes:
         of: The value's columns as a struct, over the records given; it may look at them first. Some may be of other
             types than the declared ones.
-        problem: What can be wrong with a value, over records that have the struct and `unread`.
+        problem: What can be wrong with a value, over records that `typing` gave.
         unread: What the bytes alone say is wrong. It is worked out beside the struct: a record's bytes need then not be
             copied into the rows that have it.
-        typed: Brings the columns to their types, over records that have the struct and `unread`, which then also says
+        typing: Brings the columns to their types, over records that have the struct and `unread`, which then also says
             whether one could not be.
     """
 
     of: Callable[[DataFrame], Column]
     problem: Problem
     unread: Column
-    typed: Callable[[DataFrame], DataFrame] = lambda records: records
+    typing: Typing
 
 
 def values_of(
-    declared: TopicInput, schema: T.StructType, raw: Column, timestamp: Column, value: str, unread: str
+    declared: TopicInput,
+    schema: T.StructType,
+    raw: Column,
+    timestamp: Column,
+    value: str,
+    unread: str,
+    text: str,
 ) -> Values:
     """How the values of a topic are read.
 
@@ -56,36 +62,36 @@ def values_of(
         timestamp: The record's timestamp.
         value: The column of the struct.
         unread: The column of what `Values.unread` gave.
+        text: The column of the value's bytes as STRING, which Spark does not copy where it looks at them.
     """
-    text, form = raw.cast("string"), declared.value_format
-    found, is_unread = F.col(value), F.col(unread)
-    rule: Rule
+    form, is_unread, known = declared.value_format, F.col(unread), F.col(text)
     if isinstance(form, Avro):
         reader = AvroReader(form, raw)
-        return Values(
-            reader.value,
-            reader.problem(found, is_unread),
-            F.lit(False),
-            lambda records: reader.typed(records, value, unread),
-        )
-    if isinstance(form, Protobuf):
-        return _fixed(parse_protobuf(raw, form), protobuf_problem(raw, found))
-    if isinstance(form, Parser):
-        return _fixed(form(text, timestamp), line_problem(raw, found, form))
+        typing = reader.typing(value, unread)
+        return Values(reader.value, reader.problem(is_unread, typing), F.lit(False), typing)
     if isinstance(form, Csv):
-        fields, rule = form.columns_in(schema), csv_detour
-        read, problem = parse_csv(text, schema, form), csv_problem(text, found, schema, form, is_unread)
-        alone = F.lit(False)
-    else:
-        fields, rule = schema.fields, json_detour
-        read, problem = parse_json(text, schema), json_problem(text, found, schema, is_unread)
-        alone = not_json(text)
-    return Values(
-        lambda _records: read,
-        problem,
-        alone,
-        lambda records: typed_fields(records, value, fields, [CORRUPT], rule, unread),
-    )
+        typing = Typing(form.columns_in(schema), csv_detour, value, unread, [CORRUPT])
+        problem = csv_problem(known, typing.read, typing.columns, schema, form, is_unread)
+        return _read(parse_csv(raw.cast("string"), schema, form), problem, F.lit(False), typing)
+    if isinstance(form, Protobuf | Parser):
+        typing = Typing(schema.fields, _as_declared, value, unread)
+        if isinstance(form, Protobuf):
+            return _read(parse_protobuf(raw, form), protobuf_problem(raw, typing.read), F.lit(False), typing)
+        return _read(
+            form(raw.cast("string"), timestamp), line_problem(raw, typing.read, form), F.lit(False), typing
+        )
+    typing = Typing(schema.fields, json_detour, value, unread, [CORRUPT])
+    problem = json_problem(known, typing.read, typing.columns, schema, is_unread)
+    read = raw.cast("string")
+    return _read(parse_json(read, schema), problem, not_json(read), typing)
+
+
+def _as_declared(_kind: T.DataType, _within: bool) -> None:
+    """The rule of a format that is read as the declared types."""
+
+
+def _read(value: Column, problem: Problem, unread: Column, typing: Typing) -> Values:
+    return Values(lambda _records: value, problem, unread, typing)
 
 
 def value_columns(declared: TopicInput) -> T.StructType:
@@ -113,10 +119,6 @@ def value_columns(declared: TopicInput) -> T.StructType:
 
 def _told(error: Exception) -> str:
     return first_sentence(error) if isinstance(error, PySparkException) else type(error).__name__
-
-
-def _fixed(value: Column, problem: Problem) -> Values:
-    return Values(lambda _records: value, problem, F.lit(False))
 
 
 def _named(declared: TopicInput, ask: Callable[[], Found]) -> Found:

@@ -18,7 +18,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, gone_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TIMESTAMP, TOPIC
-from headwater_streams.sources.decode import VALUE, RecordDecoder, needless, value_schema
+from headwater_streams.sources.decode import RecordDecoder, needless, value_schema
 from headwater_streams.sources.inputs import Input, TopicInput
 
 
@@ -77,8 +77,9 @@ class _Topics:
         held = intersection(read, self._there(read))
         unused = needless(self._declared, value_schema(self._declared))
         decoder = RecordDecoder(self._declared, (), origin=False, unused=unused)
-        decoded = decoder.decode(decoder.locate(self.read(held))).frame
-        return _between(decoded, col(VALUE, str(self._declared.event_time)), span)
+        decoded = decoder.decode(decoder.locate(self.read(held)))
+        assert self._declared.event_time is not None
+        return _between(decoded.frame, decoded.columns[self._declared.event_time], span)
 
     def gone(self, read: Ranges) -> Ranges:
         there = self._there(read)
