@@ -2,7 +2,8 @@
 
 A TIMESTAMP of a text without a date is of the day on which it is read, one of "2024" or "2024-05" is the first day of
 that, and a number of more seconds than 64 bits have as microseconds comes out as a time of any year. A number that is
-too great for a FLOAT or DOUBLE is infinity, and one that is too small for 38 digits is a DECIMAL of 0.
+too great for a FLOAT or DOUBLE is infinity. A DECIMAL is read with some places more than its own, in which rounding is
+seen; of further ones it is looked up whether there are any.
 """
 
 import json
@@ -16,11 +17,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.sources.nested import somewhere
+from headwater_streams.sources.parsers.parser import let
 from headwater_streams.sources.wrong_fields import TIME_OF_DAY
 
 MOST_DIGITS = 38
 """Of a DECIMAL."""
-_ENOUGH_PLACES = 10
+_DIGITS_OF_A_LONG = 18
+_PLACES_MORE, _FEWEST_MORE = 10, 8
+"""How many places behind its own a DECIMAL is read with: most numbers then still have 64 bits. To round those of more
+takes ten times as long, and a type that can have more is copied as bytes; eight are enough for one that cannot."""
 _MOST_COMPILED = 3
 """Of more columns the code would be too long for Java to compile it."""
 _DAY_US = 86_400_000_000
@@ -70,7 +75,7 @@ def doubtful(
         text: The value as it was sent.
         columns: What was made of it, by name.
         fields: The fields that are looked at.
-        parse: Parses a text by a schema.
+        parse: Parses a text by a schema, its types as they are read.
     """
     parts = [
         _times(text, columns, [f for f in fields if isinstance(f.dataType, T.TimestampType)]),
@@ -78,11 +83,7 @@ def doubtful(
             text, columns, [f for f in fields if not isinstance(f.dataType, T.TimestampType)], parse
         ),
         _infinities(text, columns, fields),
-        *[
-            _decimal(text, columns[f.name], f)
-            for f in fields
-            if isinstance(f.dataType, T.DecimalType) and shows_rounding(f.dataType)
-        ],
+        _nothings(text, columns, fields),
     ]
     return _any(part for part in parts if part is not None)
 
@@ -175,17 +176,67 @@ def _is_float(kind: T.DataType) -> bool:
     return isinstance(kind, T.FloatType | T.DoubleType)
 
 
-def places_seen(kind: T.DecimalType) -> int:
-    """How many places behind the point can be read where a DECIMAL is read as one of the most digits."""
-    return MOST_DIGITS - kind.precision + kind.scale
+def seen_as(kind: T.DecimalType) -> T.DecimalType | None:
+    """The type with some places more, in which it is seen what a DECIMAL would have to round; None if there is none."""
+    more = _DIGITS_OF_A_LONG - kind.precision
+    if more >= _FEWEST_MORE:
+        return T.DecimalType(_DIGITS_OF_A_LONG, kind.scale + more)
+    if kind.precision + _PLACES_MORE <= MOST_DIGITS:
+        return T.DecimalType(MOST_DIGITS, kind.scale + _PLACES_MORE)
+    return None
 
 
-def shows_rounding(kind: T.DecimalType) -> bool:
-    """Whether these are so many more than its own that what it would have to round is seen there."""
-    return places_seen(kind) - kind.scale >= _ENOUGH_PLACES
+def has_further_digits(text: Column, fields: Sequence[T.StructField], parse_as: Parse) -> Column:
+    """Whether a text has a number that is no DECIMAL of its field, and looks like one in the places that are seen.
+
+    In those more than its own it then has zeros alone, or nines; these stand in a row, or in two where a negative
+    exponent has put the point between them. It is worked out beside the parser's struct: what parses is not compiled
+    with what does not.
+
+    Args:
+        text: The value as it was sent.
+        fields: The fields that are looked at.
+        parse_as: Parses a text by a schema, its types as they are.
+    """
+    seen = _seen(fields)
+    if not seen:
+        return F.lit(False)
+    keys = "|".join(key for key, _, _, _ in seen)
+    run = min(as_seen.scale - kind.scale for _, _, kind, as_seen in seen)
+    places = min(as_seen.scale for _, _, _, as_seen in seen)
+
+    def has_one_of(*parts: str) -> Column:
+        return reduce(Column.__or__, [F.contains(text, F.lit(part)) for part in parts])
+
+    half = (run + 1) // 2
+    # In a text with a backslash a name may have one.
+    further = rf'[^".,}}\s]*+\.\d{{{places}}}\d|[^",}}\s]*?[eE]-'
+    has_further = text.rlike(rf'(?:{keys})\s*+:\s*+"?(?:{further})|\\')
+
+    def is_rounded(read: Column) -> Column:
+        each = [(read.getField(name), kind) for _, name, kind, _ in seen]
+        return _any([value.isNotNull() & ~value.eqNullSafe(value.try_cast(kind)) for value, kind in each])
+
+    wholes = [(name, MOST_DIGITS - kind.precision + kind.scale) for _, name, kind, _ in seen]
+    schema = T.StructType(
+        [T.StructField(name, T.DecimalType(MOST_DIGITS, digits)) for name, digits in wholes]
+    )
+    # Spark works out both sides of an AND for every row, but not the other branch of a WHEN.
+    found = F.when(has_further, let(parse_as(text, schema), is_rounded))
+    found = F.when(has_one_of("0" * run, "9" * run, "e-", "E-"), found)
+    return F.coalesce(F.when(has_one_of("0" * half, "9" * half), found), F.lit(False))
 
 
-def _decimal(text: Column, value: Column, field: T.StructField) -> Column:
-    """Whether a number that is 0 was one with an exponent, too small for the places that are seen."""
-    is_small = rf'{_key(field.name)}\s*+:\s*+"?-?[0-9.]*[1-9][0-9.]*+[eE]-\d{{2}}'
-    return F.when(value == 0, text.rlike(is_small))
+def _nothings(text: Column, columns: Mapping[str, Column], fields: Sequence[T.StructField]) -> Column | None:
+    """Whether a DECIMAL that is 0 was a number whose exponent makes it too small for the places that are seen."""
+    small = r'\s*+:\s*+"?-?[0-9.]*[1-9][0-9.]*+[eE]-'
+    found = [F.when(columns[name] == 0, text.rlike(f"{key}{small}")) for key, name, _, _ in _seen(fields)]
+    return _any(found) if found else None
+
+
+def _seen(fields: Sequence[T.StructField]) -> list[tuple[str, str, T.DecimalType, T.DecimalType]]:
+    """The DECIMALs that are read with more places: each one's name in a regular expression, its name, its type, and the
+    one that it is read as."""
+    decimals = [(f.name, f.dataType) for f in fields if isinstance(f.dataType, T.DecimalType)]
+    found = [(name, kind, seen_as(kind)) for name, kind in decimals]
+    return [(_key(name), name, kind, as_seen) for name, kind, as_seen in found if as_seen is not None]

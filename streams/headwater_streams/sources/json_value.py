@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.json_doubt import MOST_DIGITS, doubtful, places_seen, shows_rounding, token
+from headwater_streams.sources.json_doubt import doubtful, has_further_digits, seen_as, token
 from headwater_streams.sources.parsers.parser import let
 from headwater_streams.sources.parsers.typed import decimal, typed
 from headwater_streams.sources.problems import Problem
@@ -44,9 +44,9 @@ def json_detour(kind: T.DataType, within: bool) -> Detour | None:
 
 
 def _decimal_detour(kind: T.DecimalType, within: bool) -> Detour:
-    if shows_rounding(kind) and not within:
-        whole = T.DecimalType(MOST_DIGITS, places_seen(kind))
-        return Detour(whole, lambda value: F.when(value.try_cast(kind) == value, value.try_cast(kind)))
+    seen = None if within else seen_as(kind)
+    if seen is not None:
+        return Detour(seen, lambda value: value.try_cast(kind), lambda read, value: ~read.eqNullSafe(value))
 
     # As a VARIANT all digits are there, but for a number with an exponent, which is a DOUBLE; it costs much more.
     def of_variant(value: Column) -> Column:
@@ -61,16 +61,21 @@ def _decimal_detour(kind: T.DecimalType, within: bool) -> Detour:
 def parse_json(text: Column, schema: T.StructType) -> Column:
     """The columns of a value as `json_detour` reads them, and the text in `_corrupt_record` where it does not fit."""
     fields = read_fields(schema.fields, json_detour)
-    return F.from_json(text, T.StructType([*fields, T.StructField(CORRUPT, T.StringType())]), _OPTIONS)
+    return _parsed_as(text, T.StructType([*fields, T.StructField(CORRUPT, T.StringType())]))
 
 
-def not_json(text: Column) -> Column:
-    """Whether a value's text alone says that it is no JSON object: null, not UTF-8, or none or several of them."""
+def _parsed_as(text: Column, schema: T.StructType) -> Column:
+    return F.from_json(text, schema, _OPTIONS)
+
+
+def not_json(text: Column, schema: T.StructType) -> Column:
+    """Whether a value's text alone says that it is no JSON object of these columns: null, not UTF-8, none or several of
+    them, with half of a character, or with a DECIMAL whose further digits nobody would see."""
     # Spark works out both sides of an AND for every row where they share a part, but not the other branch of a WHEN.
     no_object = F.when(_is_flat(text), F.lit(False)).otherwise(
         text.isNull() | ~F.is_valid_utf8(text) | ~_is_one(text, _bare(text))
     )
-    return no_object | _has_half(text)
+    return no_object | _has_half(text) | has_further_digits(text, schema.fields, _parsed_as)
 
 
 def json_problem(
@@ -115,7 +120,8 @@ def _is_wrong(text: Column, field: T.StructField) -> Column:
     def judged(read: Column) -> Column:
         value, is_none = misread(field, read.getField(field.name), json_detour)
         doubt = let(value, is_doubtful)
-        return read.getField(CORRUPT).isNotNull() | is_none | doubt
+        further = has_further_digits(text, alone.fields, _parsed_as)
+        return read.getField(CORRUPT).isNotNull() | is_none | doubt | further
 
     return let(parse_json(text, alone), judged)
 

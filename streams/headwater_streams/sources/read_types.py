@@ -25,11 +25,14 @@ class Detour:
 
     Attributes:
         read_as: The type that the parser is asked for.
-        typed: Makes the declared type of it; NULL where that would be another value.
+        typed: Makes the declared type of it; NULL where that would be another value, or as `differs` says.
+        differs: Whether the value of the declared type, given last, is another than the one that was read. Asked only
+            of what is in no list, map or struct.
     """
 
     read_as: T.DataType
     typed: Callable[[Column], Column]
+    differs: Callable[[Column, Column], Column] = lambda _read, typed: typed.isNull()
 
 
 Rule = Callable[[T.DataType, bool], Detour | None]
@@ -180,7 +183,7 @@ def _is_misread(kind: T.DataType, read: Column, typed: Column, rule: Rule) -> Co
     """Whether something was read that is no value of its type."""
     whole = rule(kind, False)
     if whole is not None:
-        return _is_something(whole, read) & typed.isNull()
+        return _is_something(whole, read) & whole.differs(read, typed)
 
     def is_none(leaf: T.DataType, value: Column) -> Column | None:
         detour = rule(leaf, True)

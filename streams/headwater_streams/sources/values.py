@@ -83,7 +83,7 @@ def values_of(
     typing = Typing(schema.fields, json_detour, value, unread, [CORRUPT])
     problem = json_problem(known, typing.read, typing.columns, schema, is_unread)
     read = raw.cast("string")
-    return _read(parse_json(read, schema), problem, not_json(read), typing)
+    return _read(parse_json(read, schema), problem, not_json(read, schema), typing)
 
 
 def _as_declared(_kind: T.DataType, _within: bool) -> None:
