@@ -16,6 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.sources.java_text import JavaText
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.parsers.parser import let
 from headwater_streams.sources.wrong_fields import TIME_OF_DAY
@@ -206,9 +207,9 @@ def has_further_digits(text: Column, fields: Sequence[T.StructField], parse_as: 
     places = min(as_seen.scale for _, _, _, as_seen in seen)
 
     def has_one_of(*parts: str) -> Column:
-        return reduce(Column.__or__, [F.contains(text, F.lit(part)) for part in parts])
+        return reduce(Column.__or__, [java.has(part) for part in parts])
 
-    half = (run + 1) // 2
+    java, half = JavaText(text), (run + 1) // 2
     # In a text with a backslash a name may have one.
     further = rf'[^".,}}\s]*+\.\d{{{places}}}\d|[^",}}\s]*?[eE]-'
     has_further = text.rlike(rf'(?:{keys})\s*+:\s*+"?(?:{further})|\\')

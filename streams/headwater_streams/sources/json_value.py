@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.sources.java_text import JavaText
 from headwater_streams.sources.json_doubt import doubtful, has_further_digits, seen_as, token
 from headwater_streams.sources.parsers.parser import let
 from headwater_streams.sources.parsers.typed import decimal, typed
@@ -128,9 +129,7 @@ def _is_wrong(text: Column, field: T.StructField) -> Column:
 
 def _has_half(text: Column) -> Column:
     # Most texts have no escape; the other branch of a WHEN is not worked out for them.
-    suspected = F.when(F.contains(text, F.lit("\\u")), text.rlike(r"\\u[dD][89a-fA-F]")).otherwise(
-        F.lit(False)
-    )
+    suspected = F.when(JavaText(text).has("\\u"), text.rlike(r"\\u[dD][89a-fA-F]")).otherwise(F.lit(False))
     return F.when(suspected, ~text.rlike(rf"(?s)\A{_WHOLE_CHARACTERS}\z")).otherwise(F.lit(False))
 
 
@@ -139,10 +138,13 @@ def _is_flat(text: Column) -> Column:
 
     It is seen without parsing, and without Spark's own functions on text, which go from byte to byte: `split` makes a
     string of Java's, in which what is not UTF-8 is replaced, and Java decodes, finds a character and encodes in long
-    strides.
+    strides. A text of ASCII need not be encoded again.
     """
-    before = F.get(F.split(text, "}", 2), F.lit(0))
-    return (F.concat(before, F.lit("}")) == text) & text.startswith("{")
+    java, before = JavaText(text), F.get(F.split(text, "}", 2), F.lit(0))
+    ends = text.startswith("{") & (java.place("}") + 1 == java.length)
+    return F.when(ends & java.is_ascii, F.lit(True)).otherwise(
+        (F.concat(before, F.lit("}")) == text) & text.startswith("{")
+    )
 
 
 def _bare(text: Column) -> Column:
