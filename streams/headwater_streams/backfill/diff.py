@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.columns import col, cols
 from headwater_streams.hashed import EXACT_JSON, hash_parts
+from headwater_streams.json_values import exact_values
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 
 SHOWN = 5
@@ -33,7 +34,7 @@ class Diff:
         keys: The columns that name a row.
         added, removed, changed, unchanged: How many rows.
         samples: Some rows of each kind, the first by their keys, of some where there are many: `{"key", "before",
-            "after"}`.
+            "after"}`. A DECIMAL is a text, as `headwater sql` gives it.
         digest: Names the diff: every row that differs goes into it.
     """
 
@@ -109,7 +110,8 @@ def keyed_diff(
     told = {kind: (counts[kind], str(hashes[kind])) for kind in _KINDS if kind in hashes}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
     shown = {bucket for kind in told for bucket in _first(kept[kind], max(limit, _LOOKED_AT))}
-    samples = _samples(_joined(before, after, keys, columns, shown), limit) if told else {}
+    schemas = {"before": before.schema, "after": after.schema}
+    samples = _samples(_joined(before, after, keys, columns, shown), limit, schemas) if told else {}
     return Diff(tuple(key for key in keys if key != _NUMBER), samples=samples, digest=digest, **counts)
 
 
@@ -269,11 +271,18 @@ def _all_equal(pairs: Sequence[tuple[str, str]]) -> Column:
     return condition
 
 
-def _samples(rows: DataFrame, limit: int) -> dict[str, list[dict[str, Any]]]:
+def _samples(
+    rows: DataFrame, limit: int, schemas: Mapping[str, T.StructType]
+) -> dict[str, list[dict[str, Any]]]:
     place = F.row_number().over(Window.partitionBy("kind").orderBy("key"))
     differing = rows.filter(F.col("kind") != "unchanged").withColumn("place", place)
     samples: dict[str, list[dict[str, Any]]] = {}
     for row in differing.filter(F.col("place") <= limit).orderBy("kind", "place").collect():
-        sample = {name: json.loads(row[name]) for name in ("key", "before", "after") if row[name] is not None}
+        of_key = schemas["after" if row["before"] is None else "before"]
+        sample = {
+            name: exact_values(row[name], schemas.get(name, of_key))
+            for name in ("key", "before", "after")
+            if row[name] is not None
+        }
         samples.setdefault(row["kind"], []).append(sample)
     return samples

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.columns import cols
+from headwater_streams.json_values import exact_number
 from headwater_streams.names import quoted
 from headwater_streams.plural import counted
 from headwater_streams.quality.asked import shown_as_json
@@ -187,7 +188,7 @@ class ExpectAggregateToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
         judged = json.loads(metrics[_AGGREGATE])
-        values = json.loads(judged["observed"]).values()
+        values = json.loads(judged["observed"], parse_float=exact_number).values()
         observed = ", ".join(
             f"{' '.join(call.split())} = {_short(value)}"
             for call, value in zip(self.calls, values, strict=True)

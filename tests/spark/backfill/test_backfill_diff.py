@@ -98,3 +98,16 @@ def test_values_that_differ_are_changes_and_those_that_are_equal_are_none(spark:
     )
     same = {row["id"] % len(pairs) for row in hashed.filter("before = after").collect()}
     assert same == set(range(len(_CHANGES), len(pairs)))
+
+
+def test_samples_show_a_decimal_with_all_its_digits(spark: SparkSession) -> None:
+    digits = "123456789012345678901234567890"
+    rows = spark.sql(f"SELECT {digits}.12BD AS key, struct({digits}.10BD AS d, 0.5D AS f) AS value")
+    other = spark.sql(f"SELECT {digits}.12BD AS key, struct({digits}.11BD AS d, 0.5D AS f) AS value")
+    found = keyed_diff(rows, other, ("key",), ("key", "value"))
+    (sample,) = found.samples["changed"]
+    assert sample["key"] == {"key": f"{digits}.12"}
+    assert [sample[side]["value"] for side in ("before", "after")] == [
+        {"d": f"{digits}.10", "f": 0.5},
+        {"d": f"{digits}.11", "f": 0.5},
+    ]

@@ -4,7 +4,6 @@ A column that comes out otherwise when the same rows come in another order (a fi
 cannot be told to be wrong; it is found by recomputing once more, where something differs at all, and left out.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -16,6 +15,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.columns import col
 from headwater_streams.hashed import EXACT_JSON, hash_parts
+from headwater_streams.json_values import exact_values
 from headwater_streams.plural import counted
 
 Order = Literal["up", "down"]
@@ -167,15 +167,18 @@ def _joined(
         counts["missing"],
         counts["extra"],
         tuple((name, count) for name, count in by_column if count),
-        example=_told(counts["example"].asDict()) if counts["example"] is not None else "",
+        example="" if counts["example"] is None else _told(counts["example"].asDict(), made, written),
     )
 
 
-def _told(one: dict[str, str]) -> str:
-    place = ", ".join(f"{name}={value}" for name, value in json.loads(one["key"]).items())
-    made, written = json.loads(one.get("m", "{}")), json.loads(one.get("w", "{}"))
-    differing = [name for name in made if made[name] != written[name]][:_NAMED]
-    values = ", ".join(f"{name} {written[name]} is written, {made[name]} recomputed" for name in differing)
+def _told(one: dict[str, str], made: DataFrame, written: DataFrame) -> str:
+    place = ", ".join(f"{name}={value}" for name, value in exact_values(one["key"], made.schema).items())
+    ours, theirs = (
+        exact_values(one.get("m", "{}"), made.schema),
+        exact_values(one.get("w", "{}"), written.schema),
+    )
+    differing = [name for name in ours if ours[name] != theirs[name]][:_NAMED]
+    values = ", ".join(f"{name} {theirs[name]} is written, {ours[name]} recomputed" for name in differing)
     return f"for example {place}" + (f": {values}" if values else "")
 
 
