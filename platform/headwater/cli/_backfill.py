@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli._common import console, duration_text, print_line, print_table, value_text
 from headwater.errors import UsageError
 from headwater_streams.ledger.entry import spelled
+from headwater_streams.ledger.repairs import again
 from headwater_streams.plural import counted
 from headwater_streams.sinks.target import declared_name
 
@@ -34,6 +35,14 @@ def print_behind(feeds: Sequence[str], ranges: Mapping[str, Mapping[str, Sequenc
         print_line(f"it feeds {names}; {FED_STOP}: {plan} --rebuild")
     else:
         print_line(f"it feeds {names}; {FED_GO_ON}: {plan} {_as_options(ranges)}, or --rebuild")
+
+
+def still_open(job: str, start: str, end: str) -> str:
+    """What becomes of windows that were open at the swap of a repair, and what to do."""
+    return (
+        f"windows of [{start}, {end}) were still open in the live job: when more rows of them come it writes them "
+        f"again without this repair; once they are closed, repair them again: {again(job, start, end)}"
+    )
 
 
 def _as_options(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:

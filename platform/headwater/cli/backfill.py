@@ -445,7 +445,8 @@ def swap(
       headwater backfill swap delay_by_carrier-1f0c92ab
       headwater backfill swap delay_by_carrier-1f0c92ab --accept-diff 1f3d5b79a0c2e4f6
     """
-    from headwater.cli._backfill import print_behind
+    from headwater.cli._backfill import print_behind, print_notes, still_open
+    from headwater_streams.backfill.store import BackfillFolder
 
     with planned_session(home, bootstrap, backfill_id) as context:
         from headwater_streams import backfill
@@ -472,6 +473,8 @@ def swap(
 def rollback(
     backfill_id: IdArgument,
     bootstrap: BootstrapOption = None,
+    if "open" in done:
+        print_notes([still_open(BackfillFolder(home_of(home), backfill_id).plan().job, *done["open"])])
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:

@@ -61,7 +61,8 @@ has the two changed about, so that what a table holds is the live entries' terms
 
 Its `extra` has `backfill` (the id), `action` ("swap" or "rollback"; "chunk" in a shadow), `replaced_version`, and for
 windows `windows` (ISO 8601, half-open) and `until` (the generation and batch of the last commit of the input that was
-folded). Its `sources` are what was read again.
+folded); where some of them were open, `open`: from when to when, and the live job's last `batch` before. Its `sources`
+are what was read again.
 
 A commit of kind "generation" begins one: its `batch` is -1, `seen` and `max_event_time_us` are what the new generation
 goes on with, and its `extra` has `action` ("renew": the rows stay; "rebuild": they are removed), `starts` (the next

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 
 from headwater_streams.ledger.log import Commit, lineage, next_commit, since_rebuilt
 from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.target import declared_name
 
 SWAP, ROLLBACK = "swap", "rollback"
+
+
+def again(job: str, start: str, end: str) -> str:
+    """The command that plans a repair of windows once more."""
+    return f"headwater backfill plan {declared_name(job)} --event-time {start} {end}"
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,8 @@ class BackfillPlan:
         since, closed_until_us: See `Affected`.
         topic_ids: The topics that the job reads, or that fill the tables which it reads, each with its id.
         failing: Of sessions, the rows for which the function raises, and why: where a session begins depends on them.
+        open: Of windows that are written as rows come, when the first begins that is not closed yet, and the last
+            ends: the live job may write them again from its own state, which the repair does not change.
     """
 
     id: str
@@ -223,6 +225,7 @@ class BackfillPlan:
     closed_until_us: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     failing: Mapping[Place, str] = field(default_factory=dict)
+    open: Span | None = None
 
     @property
     def affected(self) -> Affected:
@@ -285,6 +288,7 @@ class BackfillPlan:
             "topic_ids": dict(self.topic_ids),
             "failing": [[*place, why] for place, why in sorted(self.failing.items())],
             "closed_until": None if self.closed_until_us is None else iso(self.closed_until_us),
+            "open": None if self.open is None else [iso(at) for at in self.open],
         }
         return {name: value for name, value in some.items() if value} | {
             "format": FORMAT,
@@ -349,6 +353,7 @@ class BackfillPlan:
             closed_until_us=micros(value["closed_until"]) if "closed_until" in value else None,
             topic_ids=value.get("topic_ids", {}),
             failing={(topic, p, offset): why for topic, p, offset, why in value.get("failing", ())},
+            open=_span_from_json(value["open"]) if "open" in value else None,
         )
 
 

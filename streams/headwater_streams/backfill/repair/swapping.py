@@ -364,6 +364,8 @@ def _entry(
             "windows": [[iso(start), iso(end)] for start, end in planned.windows],
             "until": list(pinned.until),
         }
+        if planned.open is not None:
+            extra["open"] = {"windows": [iso(at) for at in planned.open], "batch": planned.batch}
     return LedgerEntry(
         planned.job,
         planned.generation,
@@ -387,7 +389,8 @@ def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillF
         if SWAP in _by_action(context, part, name)
     }
     behind = {"ranges": ranges_to_json(planned.ranges), "feeds": list(planned.feeds)}
-    stored = found.pop(planned.target) | behind
+    still_open = {} if planned.open is None else {"open": [iso(at) for at in planned.open]}
+    stored = found.pop(planned.target) | behind | still_open
     if planned.further:
         apart = ("backfill", "target")
         stored["beside"] = {

@@ -11,7 +11,8 @@ Every finding is a sentence. What is looked at:
 - an as-of join's table likewise, and its rows with an answer and without are as many as the entries say;
 - the rows of a slowly changing dimension stand for as many change events as the entries say, and its table of changes
   has those that each batch kept;
-- a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched;
+- a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched; of
+  windows that a repair replaced while they were open it is noted which the live job has written again, from its state;
 - late and quarantined rows are as many as the entries say;
 - a table is there if the checkpoint of its job is;
 - every file of its log and every data file of its newest version is what was written: a table of which one is damaged

@@ -37,7 +37,8 @@ class TableAudit:
         totals: The terms of the identity, summed over the batches, by input.
         partitions: The account of each partition.
         findings: What is wrong, a sentence each; empty if all is well.
-        notes: What backfills moved since the batches that `partitions` accounts for, a sentence each.
+        notes: What backfills moved since the batches that `partitions` accounts for, and what the live job has written
+            again of it, a sentence each.
     """
 
     table: str

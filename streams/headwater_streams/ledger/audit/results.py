@@ -1,6 +1,9 @@
 """What stands in the tables of windows, joins and dimensions against what their entries say of it."""
 
 from collections.abc import Sequence
+from datetime import datetime
+from functools import reduce
+from operator import or_
 
 import pyarrow.compute as pc
 
@@ -9,9 +12,12 @@ from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.partners import LEFT, PLACE, RIGHT, places_of
+from headwater_streams.ledger.repairs import ROLLBACK, SWAP, again
+from headwater_streams.plural import counted
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.scd_target import CHANGES
-from headwater_streams.sources.coordinates import SOURCES
+from headwater_streams.sources.coordinates import BATCH, GENERATION, SOURCES
+from headwater_streams.windows.spec import WINDOW_START
 
 
 def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:
@@ -33,9 +39,53 @@ def check_windows(
         for terms in entry.accounting.values():
             folded += counted_in_windows(terms) - terms["before"]
     _check_open(audit, entries)
-    counted = pc.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
-    if counted != folded:
-        audit.findings.append(f"{audit.table}: its windows count {counted} rows, {folded} were folded")
+    audit.notes += written_again(home, audit.table, repairs)
+    there = pc.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
+    if there != folded:
+        audit.findings.append(f"{audit.table}: its windows count {there} rows, {folded} were folded")
+
+
+def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> list[str]:
+    """What the live job has written again of windows that repairs replaced while they were open, from its own state,
+    which has nothing of the repair; a sentence for each repair."""
+    of_windows = [entry for entry in repairs if "windows" in entry.extra]
+    back = {entry.extra["backfill"] for entry in of_windows if entry.extra["action"] == ROLLBACK}
+    swaps = [
+        entry for entry in of_windows if entry.extra["action"] == SWAP and entry.extra["backfill"] not in back
+    ]
+    if not any("open" in entry.extra for entry in swaps):
+        return []
+    rows = columns_of(home.table(table), [WINDOW_START, GENERATION, BATCH])
+    found: list[str] = []
+    for entry in reversed(swaps):
+        spans = [(_moment(start), _moment(end)) for start, end in entry.extra["windows"]]
+        if "open" in entry.extra:
+            (start, end), batch = entry.extra["open"]["windows"], entry.extra["open"]["batch"]
+            # A new generation has folded the rows of open windows again, as the code was then.
+            since = (pc.field(GENERATION) == entry.generation) & (pc.field(BATCH) > batch)
+            those = rows.filter(since).filter(
+                _begins_in([(max(_moment(start), low), high) for low, high in spans])
+            )
+            if those.num_rows:
+                are = "was" if those.num_rows == 1 else "were"
+                found.append(
+                    f"{table}: {counted(those.num_rows, 'row')} of windows that were open at the swap of backfill "
+                    f"{entry.extra['backfill']} {are} written again by the live job since, from its own state; once "
+                    f"they are closed, repair them again: {again(entry.job, start, end)}"
+                )
+        rows = rows.filter(
+            ~_begins_in(spans)
+        )  # of a repair before, this one has replaced what is in its windows
+    return found[::-1]
+
+
+def _begins_in(spans: Sequence[tuple[datetime, datetime]]) -> pc.Expression:
+    start = pc.field(WINDOW_START)
+    return reduce(or_, [(start >= low) & (start < high) for low, high in spans])
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def _check_open(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:

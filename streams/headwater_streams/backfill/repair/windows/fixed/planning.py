@@ -24,6 +24,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.ledger.repairs import again
 from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.spec import WINDOW_START
 
@@ -106,6 +107,7 @@ def plan_fixed(
     if job_plan.job.target.mode == "append":
         # The first start whose windows are not all closed.
         closed = history.closed_until_us - size_us
+    still_open: Span | None = None
         limit = closed - closed % period_us + period_us
         later = sum(w.start_us >= limit for w in touched)
         touched = [w for w in touched if w.start_us < limit]
@@ -121,12 +123,14 @@ def plan_fixed(
                 "writes each once it is; what its code of then gave stays in its state"
             )
     else:
-        still_open = _open_windows(job_plan, input_history, [w.start_us + size_us for w in touched])
-        if still_open:
+        until = _closed_until(job_plan, input_history)
+        opens = [w.start_us for w in touched if until is not None and w.start_us + size_us > until]
+        if opens:
+            still_open = (opens[0], opens[-1] + size_us)
             notes.append(
-                f"windows of {counted(still_open, 'start time')} are still open in the live job: when more rows of "
-                "them come it writes them again from its own state, without this repair; plan again once they are "
-                "closed"
+                f"windows of {counted(len(opens), 'start time')} are still open in the live job: when more rows of "
+                "them come it writes them again from its own state, without this repair, and headwater audit has a "
+                f"note of it; once they are closed, repair them again: {again(draft.job, *map(iso, still_open))}"
             )
     starts = {w.start_us for w in touched}
     return replace(
@@ -140,6 +144,7 @@ def plan_fixed(
     )
 
 
+        open=still_open,
 def _found(replay: FixedReplay, wanted: Column) -> list[_Found]:
     grouped = replay.rows().groupBy(FIRST_US, LAST_US, TOPIC, PARTITION)
     rows = grouped.agg(
@@ -206,15 +211,15 @@ def _chunks(windows: Sequence[_Window], spans: Sequence[Span], rows_per_chunk: i
     return (*chunks, Chunk(len(chunks), rows, span=(start, end)))
 
 
-def _open_windows(job_plan: JobPlan, history: TableHistory, ends: Sequence[int]) -> int:
+def _closed_until(job_plan: JobPlan, history: TableHistory) -> int | None:
+    """Until when windows are closed in the live job, by what it has read; None where it cannot tell."""
     newest = max(
         (e.max_event_time_us for e in history.entries() if e.max_event_time_us is not None), default=None
     )
     (declared,) = job_plan.job.inputs.values()
     if newest is None or declared.watermark is None:
-        return 0
-    closed_until = newest - in_micros(parse_duration(declared.watermark))
-    return sum(end > closed_until for end in ends)
+        return None
+    return newest - in_micros(parse_duration(declared.watermark))
 
 
 def _told(span: Span, window: FixedWindow) -> str:
