@@ -114,6 +114,41 @@ def test_compare_long_plans_show_where_they_differ() -> None:
         assert text.endswith(" ...")
 
 
+OWN = "carrier string, window struct<start:timestamp,end:timestamp>"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (
+            "max(least(delay, 100)) AS max_delay int, count(1) AS n bigint",
+            "max(delay) AS max_delay int, count(1) AS n bigint",
+            ("max_delay = max(least(delay, 100))", "max_delay = max(delay)"),
+        ),
+        ("count(1) AS n bigint", "count(1) AS n bigint, sum(d) AS s bigint", ("no s", "s = sum(d)")),
+        ("sum(d) AS `the s` bigint", "count(1) AS n bigint", ("the s = sum(d), no n", "no the s, n = count(1)")),
+        ("max(d) AS d int", "max(d) AS d bigint", ("d = max(d) (int)", "d = max(d) (bigint)")),
+        (
+            "max(CASE WHEN (a < 3) THEN CAST(b AS INT) END) AS d int",
+            "max(CASE WHEN (a <= 3) THEN CAST(b AS INT) END) AS d int",
+            (
+                "d = max(CASE WHEN (a < 3) THEN CAST(b AS INT) END)",
+                "d = max(CASE WHEN (a <= 3) THEN CAST(b AS INT) END)",
+            ),
+        ),
+        (
+            "max(x) FILTER (WHERE y = 'a, (b') AS d int",
+            "max(x) AS d int",
+            ("d = max(x) FILTER (WHERE y = 'a, (b')", "d = max(x)"),
+        ),
+    ],
+)  # fmt: skip
+def test_compare_names_the_aggregates_that_differ(before: str, now: str, told: tuple[str, str]) -> None:
+    old, new = (replace(WINDOW, state=(f"Aggregate({OWN}, {each})",)) for each in (before, now))
+    (found,) = compare(old, new)
+    assert (found.what, found.before, found.now) == ("state", *told)
+
+
 def test_compare_strongest_remedy_wins_and_only_what_needs_it_is_told() -> None:
     differences = compare(
         ROW, replace(ROW, spark="4.2.0", targets={"silver.clicks": "other"}, fingerprint="bb")

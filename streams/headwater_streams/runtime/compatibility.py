@@ -29,6 +29,7 @@ from headwater_streams.runtime.generations import (
 )
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.state_shape import columns_made
 from headwater_streams.sinks.delta_table import column_problems
 from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.inputs import TableInput
@@ -342,9 +343,14 @@ def _apart(before: Sequence[str], now: Sequence[str]) -> tuple[str, str]:
         return whole
     both = zip(gone[0] if gone else "", new[0] if new else "", strict=False)
     same = sum(1 for _ in takewhile(lambda each: each[0] == each[1], both))
+_AGGREGATE, _MOST_COLUMNS = "Aggregate(", 3
+
+
     return _begun(gone, same), _begun(new, same)
 
 
+    if len(gone) == len(new) == 1 and (told := _columns_apart(gone[0], new[0])) is not None:
+        return told
 def _begun(lines: Sequence[str], same: int) -> str:
     """The first of some lines from shortly before the place up to which it is the same as another."""
     if not lines:
@@ -353,6 +359,35 @@ def _begun(lines: Sequence[str], same: int) -> str:
     if same > node + _CONTEXT:
         cuts = (line.find(cut, same - _CONTEXT, same) + 1 for cut in " ,<")
         begin = min(filter(None, cuts), default=same)
+def _columns_apart(before: str, now: str) -> tuple[str, str] | None:
+    """The columns of two aggregations that are not made alike, each with what makes it; None where these are not all
+    that differs, or are columns of ours."""
+    if not (before.startswith(_AGGREGATE) and now.startswith(_AGGREGATE)):
+        return None
+    sides = [columns_made(each[len(_AGGREGATE) : -1]) for each in (before, now)]
+    (old, others), (new, other) = sides
+    apart = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if others != other or not apart or any(name.startswith("_") for name in apart):
+        return None
+    # Of a column whose type alone is another one, it is told, too.
+    typed = {name for name in apart if name in old and name in new and old[name][0] == new[name][0]}
+    more = f"; and {len(apart) - _MOST_COLUMNS} more" if len(apart) > _MOST_COLUMNS else ""
+
+    def told(made: Mapping[str, tuple[str, str]]) -> str:
+        named = [_made(name, made.get(name), typed=name in typed) for name in apart[:_MOST_COLUMNS]]
+        return ", ".join(named) + more
+
+    return told(old), told(new)
+
+
+def _made(name: str, made: tuple[str, str] | None, *, typed: bool) -> str:
+    if made is None:
+        return f"no {name}"
+    expression, kind = made
+    shown = expression if len(expression) <= _MOST_CHARACTERS else f"{expression[:_MOST_CHARACTERS]} ..."
+    return f"{name} = {shown}" + (f" ({kind})" if typed else "")
+
+
     end = begin + _MOST_CHARACTERS
     shown = (f"{line[:node]}... " if begin else "") + line[begin:end] + (" ..." if end < len(line) else "")
     return shown + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")

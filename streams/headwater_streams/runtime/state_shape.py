@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.gateway import to_list
 
+_ALIASED = re.compile(r"(?P<made>.+) AS (?P<name>`(?:[^`]|``)+`|\w+) (?P<kind>.+)", re.DOTALL)
+_OPENING, _CLOSING, _QUOTES = "(<[", ")>]", "'`\""
 _STATELESS = {
     "Project", "Filter", "LocalRelation", "LogicalRDD", "SubqueryAlias", "View", "CollectMetrics", "EventTimeWatermark",
     "Relation", "LogicalRelation", "ResolvedHint", "UpdateEventTimeWatermarkColumn", "ExternalRDD",
@@ -42,6 +44,43 @@ def state_shape(result: DataFrame) -> tuple[str, ...]:
 def whole_shape(result: DataFrame) -> tuple[str, ...]:
     """All nodes of an analysed plan but its leaves, outermost first, each as `state_shape` tells it."""
     return tuple(_line(plan) for plan in analysed_nodes(result) if not plan.children().isEmpty())
+
+
+def columns_made(expressions: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """What a node's line says of the columns that it makes, each with its expression and type, and its other
+    expressions.
+
+    Example:
+        >>> columns_made("who string, max(least(n, 5)) AS most int")
+        ({'most': ('max(least(n, 5))', 'int')}, ['who string'])
+    """
+    made, others = {}, []
+    for each in _parts(expressions):
+        found = _ALIASED.fullmatch(each)
+        if found is None:
+            others.append(each)
+        else:
+            made[found["name"].strip("`")] = (found["made"], found["kind"])
+    return made, others
+
+
+def _parts(listed: str) -> list[str]:
+    """What commas set apart, but those within brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for at, one in enumerate(listed):
+        if quote:
+            quote = "" if one == quote else quote
+        elif one in _QUOTES:
+            quote = one
+        elif one in _OPENING and (one != "<" or listed[at - 1].isalpha()):  # of a type, and no comparison
+            depth += 1
+        elif one in _CLOSING and (one != ">" or listed[at - 1] not in "-= "):
+            depth -= 1
+        if one == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += one
+    return [part.strip() for part in parts]
 
 
 def _line(plan: Any) -> str:

@@ -135,7 +135,7 @@ def test_state_unchanged_job_has_no_difference(ran: JobDriver) -> None:
     [
         (
             other_sum,
-            r"state: Aggregate\(.*sum\(n\).*before, Aggregate\(.*sum\(\(n \* 2\)\).*the old expressions",
+            r"state: total = sum\(n\) before, total = sum\(\(n \* 2\)\) now; .*the old expressions",
         ),
         (other_key, "target keys: update by who, window_start before, update by n, window_start now"),
     ],
