@@ -29,6 +29,7 @@ from headwater_streams.backfill import (
     BackfillError,
     BackfillPlan,
     BatchVersion,
+    NothingToRepairError,
     Progress,
     RewindPlan,
     Verdict,
@@ -46,6 +47,7 @@ from headwater_streams.sources.reader import KafkaSource
 __all__ = [
     "BackfillError",
     "BackfillPlan",
+    "NothingToRepairError",
     "RebuildPlan",
     "RewindPlan",
     "Verdict",
@@ -110,6 +112,7 @@ def plan(
         bootstrap: The brokers.
 
     Raises:
+        NothingToRepairError: No row is late, or none in quarantine, where these are meant.
         BackfillError: The arguments contradict each other, or it cannot be done; the sentence says why.
         DataLossError: Records of the range are gone from the topic.
         IncompatibleStateError: A topic of the job was deleted and made again, and the job's next run is refused, too.

@@ -1,14 +1,25 @@
 """What `headwater backfill` prints of a diff and of a rewind, without Spark."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headwater.cli import main
-from headwater.cli._backfill import print_behind, print_changes, print_plan, print_verdict, print_whole
+from headwater.cli._backfill import (
+    print_behind,
+    print_changes,
+    print_plan,
+    print_verdict,
+    print_whole,
+    still_open,
+)
+from headwater.running import environment
+from headwater_streams import backfill
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
 from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
@@ -163,6 +174,33 @@ def test_swap_says_what_is_to_be_done_with_the_jobs_behind(capsys: pytest.Captur
     print_behind(("long",), None)
     (told,) = printed(capsys)
     assert told.endswith("until its table is made anew, in this order: headwater backfill plan JOB --rebuild")
+
+
+@pytest.mark.parametrize("which", ["--late", "--quarantined"])
+def test_plan_with_nothing_to_do_says_so_and_is_no_error(
+    which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "no late row of gold.clicks waits to be folded in, so there is nothing to do"
+
+    def nothing(*_: Any, **__: Any) -> None:
+        raise backfill.NothingToRepairError(said)
+
+    monkeypatch.setattr(backfill, "plan", nothing)
+    monkeypatch.setattr(environment, "one_job", lambda *_: (SimpleNamespace(topics=()), "clicks.py:count"))
+    monkeypatch.setattr("headwater.cli.backfill.session_of", lambda *_, **__: nullcontext())
+    where = ["backfill", "plan", "clicks.py:count", which, "--home", str(tmp_path)]
+    assert main(where) == 0
+    assert capsys.readouterr() == (f"{said}\n", "")
+    assert main([*where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"id": None, "notes": [said]}
+
+
+def test_swap_of_windows_that_were_open_says_what_becomes_of_them() -> None:
+    said = still_open("delays__step_1", "2024-03-04T15:00:00Z", "2024-03-04T16:00:00Z")
+    assert said.startswith(
+        "windows of [2024-03-04T15:00:00Z, 2024-03-04T16:00:00Z) were still open in the live job"
+    )
+    assert said.endswith("plan delays --event-time 2024-03-04T15:00:00Z 2024-03-04T16:00:00Z")
 
 
 def test_plan_of_a_repair_names_all_tables_and_their_versions(capsys: pytest.CaptureFixture[str]) -> None:

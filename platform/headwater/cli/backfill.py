@@ -196,17 +196,24 @@ def plan_backfill(
             else:
                 print_whole(whole, takes_s)
             return
-        planned = backfill.plan(
-            context,
-            job,
-            offsets=ranges,
-            timestamps=timestamps,
-            event_time=event_time,
-            since_version=since_version,
-            rows="quarantined" if quarantined else "late" if late else None,
-            reference=where,
-            lookups=lookups,
-        )
+        try:
+            planned = backfill.plan(
+                context,
+                job,
+                offsets=ranges,
+                timestamps=timestamps,
+                event_time=event_time,
+                since_version=since_version,
+                rows="quarantined" if quarantined else "late" if late else None,
+                reference=where,
+                lookups=lookups,
+            )
+        except backfill.NothingToRepairError as nothing:
+            if json_output:
+                print_json({"id": None, "notes": [str(nothing)]})
+            else:
+                print_line(str(nothing))
+            return
         takes_s = backfill.estimated_s(context.home, planned)
     if json_output:
         print_json({**planned.to_json(), "estimated_s": takes_s})
@@ -466,6 +473,8 @@ def swap(
     else:
         held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
         print_line(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
+    if "open" in done:
+        print_notes([still_open(BackfillFolder(home_of(home), backfill_id).plan().job, *done["open"])])
     print_behind(done.get("feeds", ()), done.get("ranges"))
 
 
@@ -473,8 +482,6 @@ def swap(
 def rollback(
     backfill_id: IdArgument,
     bootstrap: BootstrapOption = None,
-    if "open" in done:
-        print_notes([still_open(BackfillFolder(home_of(home), backfill_id).plan().job, *done["open"])])
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:

@@ -30,7 +30,7 @@ from headwater_streams.backfill.rewind.planning import plan_rewind
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.versions import BatchVersion, versions
 from headwater_streams.backfill.status import abort, list_backfills, pause, resume, status
-from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.store import BackfillError, NothingToRepairError
 from headwater_streams.backfill.verbs import preview, preview_tables, rollback, run, swap, verify
 from headwater_streams.backfill.verdict import Finding, Verdict
 
@@ -39,6 +39,7 @@ __all__ = [
     "BackfillPlan",
     "BatchVersion",
     "Finding",
+    "NothingToRepairError",
     "Progress",
     "RewindPlan",
     "Verdict",

@@ -45,6 +45,10 @@ class BackfillError(StreamsError):
     """A step of a backfill is refused; the message says why and what to do."""
 
 
+class NothingToRepairError(BackfillError):
+    """No row is late, or in quarantine, that a repair could mend: there is nothing to do."""
+
+
 class UnknownBackfillError(BackfillError):
     """There is no backfill of that name."""
 

@@ -347,7 +347,7 @@ def test_join_behind_a_repaired_table_is_repaired_by_the_same_offsets_and_killed
     backfill.swap(driver.context, planned.id)
     assert rows(driver, "gold.matches", "at", "value", "paid") == [*BOTH, ("13:00", 4, 4)]
 
-    with pytest.raises(BackfillError, match="no row of 'matches' came late for a partner"):
+    with pytest.raises(BackfillError, match="no row of the job 'matches' came late for a partner"):
         backfill.plan(driver.context, job, rows="late")
     planned = backfill.plan(driver.context, job, offsets={"clicks": {0: (0, 2)}}, rows_per_chunk=1)
     assert [chunk.ranges for chunk in planned.chunks] == [{"clicks": {0: (0, 1)}}, {"clicks": {0: (1, 2)}}]

@@ -79,6 +79,7 @@ def plan(
         The plan, as it stands in `<home>/backfills/<id>/plan.json`.
 
     Raises:
+        NothingToRepairError: No row is late, or none in quarantine, where these are meant.
         BackfillError: Nothing is in the range, the job or the range cannot be repaired, the job is a chain of
             operators, or the rows that it unites were united by other code.
         DataLossError: Records of the range are gone from the topic.

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.spec import of_newest
-from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.store import BackfillError, NothingToRepairError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
@@ -84,6 +84,7 @@ def rejected_records(
         made_again: The topics that were made again, each with the generation that began to read the newest one.
 
     Raises:
+        NothingToRepairError: There are none.
         BackfillError: There are none that could be read again.
     """
     held = {topic: _held(context, topic) for topic in plan.job.topic_names} or read
@@ -102,12 +103,14 @@ def rejected_records(
         if row["there"]:
             ranges.setdefault(row[TOPIC], {})[row[PARTITION]] = (row["first"], row["last"] + 1)
     there, gone = sum(row["there"] for row in rows), sum(row["rejected"] - row["there"] for row in rows)
-    if not there:
-        lost = f" ({counted(gone, 'is', 'are')} there that the topic does not hold any more)" if gone else ""
+    where = f"in {plan.job.target.quarantine_table}"
+    if not there and gone:
         raise BackfillError(
-            f"no record of {', '.join(held)} in {plan.job.target.quarantine_table} can be read again"
-            f"{lost}, so there is nothing to mend"
+            f"no record of {', '.join(held)} {where} can be read again ({counted(gone, 'is', 'are')} there that the "
+            "topic does not hold any more), so there is nothing to mend"
         )
+    if not there:
+        raise NothingToRepairError(f"no record of {', '.join(held)} is {where}, so there is nothing to do")
     return Rejected(ranges, there, gone)
 
 

@@ -35,7 +35,7 @@ from headwater_streams.backfill.repair.pinning import is_of_input, pin_told_apar
 from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
-from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.store import BackfillError, NothingToRepairError
 from headwater_streams.columns import col
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
@@ -168,8 +168,8 @@ class _Range:
         lefts = [first_to_last(self._replay.late_lefts()), self._lefts_near(late)]
         rights = first_to_last(late) if self._with_rights else {}
         if not any((*lefts, rights)):
-            raise BackfillError(
-                f"no row of {self._draft.job!r} came late for a partner, so there is nothing to mend"
+            raise NothingToRepairError(
+                f"no row of the job {self._draft.job!r} came late for a partner, so there is nothing to do"
             )
         return merge_ranges(lefts), rights
 
@@ -183,9 +183,9 @@ class _Range:
             found.append(Offsets.at(rejected_among(self._context, self._draft.quarantine, rows)).spans)
         left, right = found
         if not left and not right:
-            raise BackfillError(
+            raise NothingToRepairError(
                 f"no row that the job {self._draft.job!r} has read is in {self._draft.quarantine}, so there is nothing "
-                "to mend"
+                "to do"
             )
         near = self._lefts_near(self._replay.rights(right)) if right else {}
         return merge_ranges([left, near]), right if self._with_rights else {}

@@ -9,7 +9,7 @@ from headwater_streams.backfill.repair.input import is_written_since
 from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.store import BackfillError, NothingToRepairError
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import SOURCES, TIMESTAMP
@@ -39,14 +39,21 @@ def require_rejected(context: StageContext, draft: BackfillPlan, rows: DataFrame
     """The rows of the input that are in the job's quarantine.
 
     Raises:
-        BackfillError: There are none.
+        NothingToRepairError: There are none.
     """
     found = Offsets.at(rejected_among(context, draft.quarantine, rows))
     if not found.count:
-        raise BackfillError(
-            f"no row that the job {draft.job!r} has read is in {draft.quarantine}, so there is nothing to mend"
+        raise NothingToRepairError(
+            f"no row that the job {draft.job!r} has read is in {draft.quarantine}, so there is nothing to do"
         )
     return found
+
+
+def nothing_late(draft: BackfillPlan) -> NothingToRepairError:
+    """That no late row is to be folded in."""
+    return NothingToRepairError(
+        f"no late row of {draft.target} waits to be folded in, so there is nothing to do"
+    )
 
 
 def wanted_rows(selection: Selection, history: TableHistory, rejected: Offsets | None) -> Column:

@@ -13,18 +13,23 @@ from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.asked import is_asked, require_rejected, wanted_rows
+from headwater_streams.backfill.repair.windows.asked import (
+    is_asked,
+    nothing_late,
+    require_rejected,
+    wanted_rows,
+)
 from headwater_streams.backfill.repair.windows.fixed.replay import FIRST_US, LAST_US, FixedReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.ledger.repairs import again
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
-from headwater_streams.ledger.repairs import again
 from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.spec import WINDOW_START
 
@@ -98,16 +103,14 @@ def plan_fixed(
     elif selection == Selection():
         spans = _whole(context, draft, spans, period_us)
     elif not touched and selection.rows == "late":
-        raise BackfillError(
-            f"no late row of {pinned.table} waits to be folded in, so there is nothing to mend"
-        )
+        raise nothing_late(draft)
     elif not spans:
         raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
     size_us = in_micros(window.size)
+    still_open: Span | None = None
     if job_plan.job.target.mode == "append":
         # The first start whose windows are not all closed.
         closed = history.closed_until_us - size_us
-    still_open: Span | None = None
         limit = closed - closed % period_us + period_us
         later = sum(w.start_us >= limit for w in touched)
         touched = [w for w in touched if w.start_us < limit]
@@ -141,10 +144,10 @@ def plan_fixed(
         chunks=_chunks(touched, spans, rows_per_chunk),
         pinned=pinned,
         notes=tuple(notes),
+        open=still_open,
     )
 
 
-        open=still_open,
 def _found(replay: FixedReplay, wanted: Column) -> list[_Found]:
     grouped = replay.rows().groupBy(FIRST_US, LAST_US, TOPIC, PARTITION)
     rows = grouped.agg(

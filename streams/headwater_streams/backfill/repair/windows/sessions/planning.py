@@ -28,7 +28,13 @@ from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged, overlaps, widened, without
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.asked import is_asked, keys_of, require_rejected, wanted_rows
+from headwater_streams.backfill.repair.windows.asked import (
+    is_asked,
+    keys_of,
+    nothing_late,
+    require_rejected,
+    wanted_rows,
+)
 from headwater_streams.backfill.repair.windows.sessions.chains import (
     END_US,
     MADE,
@@ -87,11 +93,9 @@ def plan_sessions(
     rejected = require_rejected(context, draft, replay.rows()) if selection.rows == "quarantined" else None
     asked = found.asked(selection, rejected)
     if not asked:
-        raise BackfillError(
-            f"no late row of {pinned.table} waits to be folded in, so there is nothing to mend"
-            if selection.rows == "late"
-            else f"no row of {pinned.table} is in the range, so there is nothing to mend"
-        )
+        if selection.rows == "late":
+            raise nothing_late(draft)
+        raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
     whole = widened(asked, [chain.begins for chain in found.chains])
     spans = without(whole, found.left_out)
     closed, still_open = found.count(spans)
