@@ -139,7 +139,8 @@ def test_plan_is_refused_as_the_jobs_next_run_is_where_a_topic_was_made_again(tm
     checkpoint(home, OLD)
     told = (
         r"^job 'clean' cannot go on from its last run: the topic clicks: A before, B now; it was deleted and made "
-        r"again, .* What can be done: .* keeps the table's rows: headwater jobs renew clean$"
+        r"again, .* What can be done: .* keeps the table's rows and reads the new topic from its beginning: "
+        "headwater jobs renew clean$"
     )
     with pytest.raises(IncompatibleStateError, match=told):
         ids_of_topics(context_of(tmp_path, Topics({"clicks": "B"})), [part_of(bind(clean))])

@@ -159,6 +159,23 @@ def test_counted_has_the_word_of_its_number() -> None:
     assert counted(12_345, "row") == "12,345 rows"
 
 
+def test_account_of_a_dimension_says_what_is_kept_and_what_is_in_effect() -> None:
+    account = {"read": 4, "changed": 3, "deleted": 1, "kept": 1, "held": 1}
+    (line,) = told_of("customers", 1, ["dim.customers"], {"dim.customers": account})
+    assert line == (
+        "customers: 1 batch: 4 read, 3 changed, 1 deleted, 1 kept in the table of changes, 1 more in effect"
+    )
+    account = {"read": 1, "changed": 0, "deleted": 1, "kept": 0, "held": -2}
+    (line,) = told_of("customers", 1, ["dim.customers"], {"dim.customers": account})
+    assert line == "customers: 1 batch: 1 read, 1 deleted, 2 fewer in effect"
+
+
+def test_rows_kept_for_partners_to_come_are_told_so() -> None:
+    account = {"read": 3, "matched": 1, "kept": 2}
+    (line,) = told_of("nearest", 1, ["gold.nearest"], {"gold.nearest": account})
+    assert line == "nearest: 1 batch: 3 read, 1 matched, 2 kept to be joined"
+
+
 def test_rows_that_wait_no_more_are_told_as_fewer() -> None:
     account = {"read": 3, "emitted": 2_962, "open": -2_959}
     (line,) = told_of("sessions", 1, ["gold.sessions"], {"gold.sessions": account})

@@ -236,6 +236,13 @@ def test_topic_made_again_of_a_job_that_cannot_be_renewed_is_not_sent_to_a_backf
     with pytest.raises(IncompatibleStateError, match=told) as refused:
         require_compatible("hours", compare(WINDOW, other))
     assert "backfill" not in str(refused.value)
+    assert "put it back" not in str(refused.value), "it would have another id again"
+    with pytest.raises(IncompatibleStateError) as refused:
+        require_compatible("clean", compare(ROW, _reading(replace(INPUT, ids={"clicks": "id-2"}))))
+    assert str(refused.value).endswith(
+        "What can be done: begin a new generation that keeps the table's rows and reads the new topic from its "
+        "beginning: headwater jobs renew clean"
+    )
 
 
 def test_positions_that_are_there_pass() -> None:

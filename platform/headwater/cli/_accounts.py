@@ -38,11 +38,16 @@ def told_of(
 def terms_told(terms: Mapping[str, int], *, several: bool = False) -> str:
     """The terms that are not 0; of one of several tables, rows that another one has are in the term `filtered`, too.
 
+    Of a dimension's change events those are in effect that its rows stand for: `held` is by how many they have grown.
     Rows that wait, in open windows or for a partner, are fewer behind a run that wrote those of before; a function that
     makes several rows of a record, as explode does on the way to a window, filters fewer than none.
     """
     named = {"filtered": "filtered or of other tables"} if several else {}
-    fewer = {"filtered": "added by the function"}
+    fewer = {"filtered": "added by the function", "held": "fewer in effect"}
+    if "changed" in terms:  # of a dimension; the others keep rows for partners to come
+        named |= {"kept": "kept in the table of changes", "held": "more in effect"}
+    else:
+        named["kept"] = "kept to be joined"
     return ", ".join(
         f"{n:,} {named.get(term, term)}" if n > 0 else f"{-n:,} {fewer.get(term, f'fewer {term}')}"
         for term, n in terms.items()

@@ -187,8 +187,16 @@ _COMES_BEFORE = re.compile(r"__(ingest_union|ingest_enriched|(ingest_)?step_\d+)
 
 def _told_remedy(job: str, remedy: Remedy, found: Sequence[Difference]) -> str:
     declared = declared_name(job)
+    wrong = [each for each in found if each.remedy != "keep"]
+    # A topic that was made again has another id, whatever is sent to it: it is not to be put back.
+    back = "" if all(each.what.startswith(_TOPIC) for each in wrong) else "put it back, or "
     if remedy == "rebuild" and any(each.what.startswith(_TOPIC) for each in found):
-        return f"put it back, or build the tables again from empty: headwater jobs rebuild {declared}"
+        return f"{back}build the tables again from empty: headwater jobs rebuild {declared}"
+    if remedy == "renew" and not back:
+        return (
+            "begin a new generation that keeps the table's rows and reads the new topic from its beginning: headwater "
+            f"jobs renew {declared}"
+        )
     if remedy == "rebuild" and _COMES_BEFORE.search(job):
         return (
             f"put it back, or build its tables again: beside the live ones with headwater backfill plan {declared} "
@@ -335,30 +343,22 @@ _MOST_CHARACTERS, _CONTEXT = 200, 40
 """Of a plan's line, which may be thousands of characters, so many are shown, some of them before what differs."""
 
 
+_AGGREGATE, _MOST_COLUMNS = "Aggregate(", 3
+
+
 def _apart(before: Sequence[str], now: Sequence[str]) -> tuple[str, str]:
     """The lines that only one of the two has, or of the first what differs, and how many follow."""
     gone, new = [each for each in before if each not in now], [each for each in now if each not in before]
+    if len(gone) == len(new) == 1 and (told := _columns_apart(gone[0], new[0])) is not None:
+        return told
     whole = _listed(gone), _listed(new)
     if max(map(len, whole)) <= _MOST_CHARACTERS:
         return whole
     both = zip(gone[0] if gone else "", new[0] if new else "", strict=False)
     same = sum(1 for _ in takewhile(lambda each: each[0] == each[1], both))
-_AGGREGATE, _MOST_COLUMNS = "Aggregate(", 3
-
-
     return _begun(gone, same), _begun(new, same)
 
 
-    if len(gone) == len(new) == 1 and (told := _columns_apart(gone[0], new[0])) is not None:
-        return told
-def _begun(lines: Sequence[str], same: int) -> str:
-    """The first of some lines from shortly before the place up to which it is the same as another."""
-    if not lines:
-        return _listed(lines)
-    line, node, begin = lines[0], lines[0].find("(") + 1, 0
-    if same > node + _CONTEXT:
-        cuts = (line.find(cut, same - _CONTEXT, same) + 1 for cut in " ,<")
-        begin = min(filter(None, cuts), default=same)
 def _columns_apart(before: str, now: str) -> tuple[str, str] | None:
     """The columns of two aggregations that are not made alike, each with what makes it; None where these are not all
     that differs, or are columns of ours."""
@@ -388,6 +388,14 @@ def _made(name: str, made: tuple[str, str] | None, *, typed: bool) -> str:
     return f"{name} = {shown}" + (f" ({kind})" if typed else "")
 
 
+def _begun(lines: Sequence[str], same: int) -> str:
+    """The first of some lines from shortly before the place up to which it is the same as another."""
+    if not lines:
+        return _listed(lines)
+    line, node, begin = lines[0], lines[0].find("(") + 1, 0
+    if same > node + _CONTEXT:
+        cuts = (line.find(cut, same - _CONTEXT, same) + 1 for cut in " ,<")
+        begin = min(filter(None, cuts), default=same)
     end = begin + _MOST_CHARACTERS
     shown = (f"{line[:node]}... " if begin else "") + line[begin:end] + (" ..." if end < len(line) else "")
     return shown + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")
