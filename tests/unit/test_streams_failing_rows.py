@@ -7,6 +7,7 @@ from headwater_streams.runtime.stages.failing_rows import (
     failing_to_come,
     keep_failing,
     known_failing,
+    names_earlier,
 )
 
 
@@ -41,6 +42,9 @@ def test_what_generations_before_knew_is_for_the_batch_that_reads_them_again(tmp
     carry_failing(before, now)
     planned(now, 0, done=False)
     assert failing_to_come(now) == {"sales": {("sales", 0, 3): "why"}}
+    assert names_earlier(now)
     planned(now, 0, done=True)
     assert failing_to_come(now) == {}
+    assert not names_earlier(now)
+    assert not names_earlier(before)
     assert known_failing(now) == {"sales": {("sales", 0, 3): "why"}}

@@ -54,7 +54,12 @@ from headwater_streams.runtime.positions import check_next, topic_made_again
 from headwater_streams.runtime.query_settings import has_empty_batches, query_settings
 from headwater_streams.runtime.spark_watermark import begin_before_history
 from headwater_streams.runtime.stages.batch_values import BatchValues
-from headwater_streams.runtime.stages.failing_rows import carry_failing, find_failing, keep_failing
+from headwater_streams.runtime.stages.failing_rows import (
+    carry_failing,
+    find_failing,
+    keep_failing,
+    names_earlier,
+)
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.narrowing import may_be_of_rows
 from headwater_streams.runtime.stages.stateful import BATCH_METRIC, StatefulInput
@@ -150,6 +155,7 @@ class JobQuery:
         self._claimed: set[tuple[str, int]] = set()
         self._ids: dict[str, str] = {}
         self._again: WarmUp | None = None
+        self._names_earlier = False
         self._reading = ""
         self.batches = 0
         self.last_batch = -1
@@ -191,6 +197,7 @@ class JobQuery:
             self._stage.values.resume(self._checkpoint)
         self._ids = {topic: begun for topic, begun in kept.topic_ids.items() if begun is not None}
         name = self.job.app_id(self._generation)  # a rebuild runs beside the job, in its next generation
+        self._names_earlier = self._stage.is_stateful and names_earlier(self._checkpoint)
         stream = self._stage.stream()
         if self._stage.is_stateful:
             begin_before_history(self._context, self._checkpoint, stream)
@@ -374,6 +381,10 @@ class JobQuery:
             raise LeaseLostError(
                 f"job {self.job.name!r}: its session with the coordinator may be over, so another driver may have "
                 "taken its place; nothing of this batch was committed, start the job again"
+            )
+        if self._names_earlier and batch:
+            raise FailingRowsFoundError(
+                f"job {self.job.name!r}, batch {batch}: run without the names of rows that were found before it"
             )
         if self._stage.watermarks is not None:
             self._stage.watermarks.put_back(self._execution())

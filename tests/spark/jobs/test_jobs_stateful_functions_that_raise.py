@@ -11,6 +11,12 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from headwater_streams.errors import RowErrorsError
+from headwater_streams.runtime.job import bind
+from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.renewal import begin_generations
+from headwater_streams.runtime.stages import stateful
+from headwater_streams.runtime.stages.failing_rows import failing_to_come
+from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 SCHEMA = "id INT, qty INT, word STRING, at TIMESTAMP"
@@ -165,6 +171,29 @@ def test_job_over_a_table_sends_its_rows_to_quarantine(spark: SparkSession, tmp_
     @hw.job(target=delta("gold.t", "update", "word", "window_start"))
     @hw.check("odd", "id <> 7", on="input", action="quarantine")
     def windows(silver_sales: DataFrame) -> DataFrame:
+def test_renewed_query_names_the_earlier_rows_for_its_first_batch_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, named = JobDriver(spark, tmp_path, [counted_late]), list[Any]()
+    driver.send("sales", row(1), row(2, word="x"), timestamp=AT)
+    driver.run()
+    begin_generations(driver.context, [bind(counted_late)], "renew", lambda _: NoLease())
+
+    def told(checkpoint: Path) -> dict[str, dict[Place, str]]:
+        named.append(failing_to_come(checkpoint))
+        return named[-1]
+
+    monkeypatch.setattr(stateful, "failing_to_come", told)
+    driver.send("sales", row(3, minute=1), row(9, minute=59), timestamp=AT)
+    driver.run()
+    assert [list(each.get("sales", ())) for each in named] == [[("sales", 0, 1)], []]
+    driver.send("sales", row(9, minute=59), timestamp=AT)
+    driver.run()
+    assert [each[-1] for each in rows_of(driver)] == [6]
+    assert driver.rows("gold.t__quarantine", "_offset", "_check") == [(1, "function")]
+    assert driver.audit() == []
+
+
         return hw.tumbling(shared(silver_sales), "at", "5 minutes", by=["word"]).agg(
             F.sum("share").alias("s")
         )

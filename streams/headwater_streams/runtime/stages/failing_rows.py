@@ -4,7 +4,9 @@ Spark folds a batch's rows in the query itself, which ends with the first row th
 that row takes another query. So the rows are looked for in the batch's input, written down beside the checkpoint, and
 the query is started again. It runs the same batch, in which these rows are bad from the start: they go to quarantine,
 and all that reads the input again later leaves them out, too. The query's plan names the rows of batches that are not
-done alone; those of the others stand in quarantine, by which what reads them again leaves them out.
+done alone; those of the others stand in quarantine, by which what reads them again leaves them out. Those of
+generations before are named in the first batch alone, which may read them again: behind it the query is started again
+without them.
 
     batch 7   a b c d   c raises: the query ends    failing/7.json: c     batch 7, again   a b d     quarantine: c
 """
@@ -48,12 +50,21 @@ def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
 
     What was found in generations before is read again by a warm-up, which is the first batch.
     """
-    last = last_planned(checkpoint)
-    first = 0 if last is None else last + is_committed(checkpoint, last)
-    folder = checkpoint / FOLDER
+    first, folder = _next_batch(checkpoint), checkpoint / FOLDER
     batches = [path for path in folder.glob("*.json") if path.stem.isdigit() and int(path.stem) >= first]
-    before = folder / _BEFORE
-    return _known([*([before] if first == 0 and before.exists() else []), *batches])
+    before = [folder / _BEFORE] if names_earlier(checkpoint) else []
+    return _known([*before, *batches])
+
+
+def names_earlier(checkpoint: Path) -> bool:
+    """Whether a query that is started now names rows that were found in generations before, for its first batch."""
+    return _next_batch(checkpoint) == 0 and (checkpoint / FOLDER / _BEFORE).exists()
+
+
+def _next_batch(checkpoint: Path) -> int:
+    """The batch that a query which is started now runs first."""
+    last = last_planned(checkpoint)
+    return 0 if last is None else last + is_committed(checkpoint, last)
 
 
 def keep_failing(checkpoint: Path, batch: int, found: Found) -> None:
