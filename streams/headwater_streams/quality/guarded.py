@@ -78,6 +78,30 @@ def _may_raise(of: _Of) -> bool:
     return not all(_is_safe(expression) for expression in to_list(plan.expressions()))
 
 
+def taken_that_may_raise(aggregate: Any) -> list[Column]:
+    """What the aggregates of a resolved plan's node take of each row, where it may raise; NULL for a row that an
+    aggregate's FILTER leaves out."""
+    found: list[Column] = []
+    open_expressions = to_list(aggregate.expressions())
+    while open_expressions:
+        expression = open_expressions.pop()
+        if _kind(expression) != "AggregateExpression":
+            open_expressions += to_list(expression.children())
+            continue
+        taken = [
+            column_of(each)
+            for each in to_list(expression.aggregateFunction().children())
+            if not _is_safe(each)
+        ]
+        if expression.filter().isDefined():
+            which = expression.filter().get()
+            taken = [
+                F.when(column_of(which), each) for each in taken or ([] if _is_safe(which) else [F.lit(1)])
+            ]
+        found += taken
+    return found
+
+
 def judged(condition: str) -> tuple[Column, Column]:
     """A condition over aggregates as two of them: whether it holds, and whether anything on the way to it raises.
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -34,6 +34,7 @@ from headwater_streams.columns import col, cols
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import to_list
 from headwater_streams.joins.columns import revealed
+from headwater_streams.quality.guarded import taken_that_may_raise
 from headwater_streams.runtime.operators import counted, is_recording, made, record
 from headwater_streams.runtime.state_shape import analysed_nodes
 from headwater_streams.sinks.target import Mode
@@ -54,6 +55,7 @@ from headwater_streams.windows.spec import BOUNDS, WindowSpec
 NUMBER = "_number"
 """A row's number among those of its key, from 0."""
 _INDEX, _START, _END, _PLACES = "_window_index", "_window_start", "_window_end", "_places"
+_TAKEN, _AGGREGATE = "headwater_taken", "Aggregate"
 _OWN = (_INDEX, _START, _END, ROWS, _PLACES)
 
 
@@ -112,8 +114,13 @@ class CountedRows:
             return instead
         spec, by = self.spec, cols(self.spec.by)
         rows, coordinates = revealed(counted(self.df, "window"))
-        needed = _needed(rows, spec, aggregates, coordinates)
+        node = (
+            next(analysed_nodes(rows.groupBy().agg(F.count(F.lit(1)), *aggregates))) if coordinates else None
+        )
+        needed = _needed(rows, spec, node)
         rows = rows.select(*needed)
+        if node is not None and not is_recording():
+            rows = _tried(rows, node)
         if is_recording():
             if not coordinates:
                 raise JobDefinitionError(
@@ -190,16 +197,35 @@ def _placed(rows: DataFrame, spec: CountWindow) -> DataFrame:
     return full.drop("_count")
 
 
-def _needed(
-    rows: DataFrame, spec: CountWindow, aggregates: Sequence[Column], coordinates: Sequence[str]
-) -> list[Column]:
-    """The columns that the windows are made of: no others are kept in state. Without coordinates all, for the order."""
-    if not coordinates:
+def _tried(rows: DataFrame, node: Any) -> DataFrame:
+    """Rows of which what the aggregates take is worked out when they come.
+
+    One for which that raises would else do so in a later batch, once its window is full, and is not to be found among
+    the rows of that one.
+    """
+    taken = taken_that_may_raise(node) if str(node.nodeName()) == _AGGREGATE else []
+    if not taken:
+        return rows
+    # Spark would not work out for a count what is never NULL.
+    worked_out = [
+        F.count(F.when(F.col(OFFSET) >= 0, each)).alias(f"taken_{n}") for n, each in enumerate(taken)
+    ]
+    return rows.observe(_TAKEN, *worked_out)
+
+
+def _needed(rows: DataFrame, spec: CountWindow, node: Any) -> list[Column]:
+    """The columns that the windows are made of: no others are kept in state. Without coordinates all, for the order.
+
+    Args:
+        rows: The rows.
+        spec: The windows.
+        node: The analysed aggregates; None without coordinates.
+    """
+    if node is None:
         return cols(tuple(rows.columns))
-    node = next(analysed_nodes(rows.groupBy().agg(F.count(F.lit(1)), *aggregates)))
     used = {str(attribute.name()) for attribute in to_list(node.references().toSeq())}
     wanted = {spec.time, *spec.by, *PLACE, *used}
-    if str(node.nodeName()) != "Aggregate":  # the analyser took the aggregates apart
+    if str(node.nodeName()) != _AGGREGATE:  # the analyser took the aggregates apart
         wanted = set(rows.columns) - (set(ROW_COLUMNS) - {*PLACE})
     return cols(tuple(name for name in rows.columns if name in wanted))
 

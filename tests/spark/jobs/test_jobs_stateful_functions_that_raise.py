@@ -60,6 +60,13 @@ def by_count(sales: DataFrame) -> DataFrame:
     return hw.count_window(shared(sales), "at", 2, by=["id"]).agg(F.sum("share").alias("s"))
 
 
+@hw.job(target=delta("gold.t"), dedup=hw.by_offset())
+def by_count_in_an_aggregate(sales: DataFrame) -> DataFrame:
+    # The windows are full in later batches than those in which their rows came.
+    total = F.sum(F.expr("id / qty")) / F.sum("qty")
+    return hw.count_window(sales, "at", 2, by=["word"]).agg(total.alias("s"))
+
+
 @hw.job(target=delta("gold.t"))
 def joined(sales: DataFrame, returns: DataFrame) -> DataFrame:
     right = shared(returns).select("id", F.col("number").alias("back"), F.col("at").alias("back_at"))
@@ -79,6 +86,7 @@ KINDS: dict[str, Callable[..., DataFrame]] = {
     "counted late": counted_late,
     "in an aggregate": in_an_aggregate,
     "by count": by_count,
+    "by count, in an aggregate": by_count_in_an_aggregate,
     "joined": joined,
     "as of": as_of,
 }
@@ -100,7 +108,7 @@ RAISE_SHARE = {("sales", 1), ("sales", 7), ("returns", 4)}
 def raises(kind: str, topic: str, offset: int) -> bool:
     """Whether what the job makes of a record raises; what it does not use is not computed."""
     of_share, of_number = (topic, offset) in RAISE_SHARE, (topic, offset) in RAISE_NUMBER
-    if kind in ("counted late", "by count", "in an aggregate", "tumbling"):
+    if kind in ("counted late", "by count", "by count, in an aggregate", "in an aggregate", "tumbling"):
         return topic == "sales" and (of_number if kind == "counted late" else of_share)
     if kind == "as of":
         return of_share if topic == "sales" else of_number
@@ -163,14 +171,6 @@ def test_query_that_is_killed_when_it_knows_the_rows_goes_on_without_them(
     assert driver.audit() == []
 
 
-def test_job_over_a_table_sends_its_rows_to_quarantine(spark: SparkSession, tmp_path: Path) -> None:
-    @hw.job(target=hw.delta("silver.sales"), dedup=hw.by_offset())
-    def kept(sales: DataFrame) -> DataFrame:
-        return sales
-
-    @hw.job(target=delta("gold.t", "update", "word", "window_start"))
-    @hw.check("odd", "id <> 7", on="input", action="quarantine")
-    def windows(silver_sales: DataFrame) -> DataFrame:
 def test_renewed_query_names_the_earlier_rows_for_its_first_batch_alone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +194,14 @@ def test_renewed_query_names_the_earlier_rows_for_its_first_batch_alone(
     assert driver.audit() == []
 
 
+def test_job_over_a_table_sends_its_rows_to_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    @hw.job(target=hw.delta("silver.sales"), dedup=hw.by_offset())
+    def kept(sales: DataFrame) -> DataFrame:
+        return sales
+
+    @hw.job(target=delta("gold.t", "update", "word", "window_start"))
+    @hw.check("odd", "id <> 7", on="input", action="quarantine")
+    def windows(silver_sales: DataFrame) -> DataFrame:
         return hw.tumbling(shared(silver_sales), "at", "5 minutes", by=["word"]).agg(
             F.sum("share").alias("s")
         )
