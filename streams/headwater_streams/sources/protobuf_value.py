@@ -27,7 +27,7 @@ from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_message import columns_of, message_class, row_of
-from headwater_streams.sources.protobuf_wire import too_great
+from headwater_streams.sources.protobuf_wire import passed_over, too_great
 
 REASON = "_reason"
 _MOST_STEPS = 64
@@ -152,13 +152,19 @@ def _reader(
         if not found.IsInitialized():
             return {REASON: f"{', '.join(found.FindInitializationErrors())} is not set"}
         size = found.ByteSize()
-        if len(value) > start and not found.ListFields() and size:
-            return {REASON: f"the value has no field of {message}"}
+        found.DiscardUnknownFields()
+        known = found.ByteSize()
+        if known != size:
+            lost = passed_over(kind.FromString(value[start:]))
+            if lost is not None:
+                return {REASON: lost}
         # Of another length is what is written otherwise than Google's libraries do, as a number that lost its bits.
         if len(value) - start != size:
             great = too_great(kind.DESCRIPTOR, value[start:])
             if great is not None:
                 return {REASON: f"a number is too great for its field, {great}"}
+        if size and not known:
+            return {REASON: f"the value has no field of {message}"}
         try:
             columns: dict[str, Any] = row(found)
         except ValueError as error:

@@ -1,12 +1,18 @@
-"""What a Protobuf message's bytes say that its library does not: a number that is too great for its field.
+"""What a Protobuf message's bytes say that its library does not: a value that its field cannot hold.
 
-Protobuf takes its lowest bits, as a cast of C does, so that a producer whose field has become an int64 would have 5 in
-the place of 4294967301. (Source: protobuf.dev, "Updating A Message Type".)
+Of a number that is too great Protobuf takes the lowest bits, as a cast of C does, so that a producer whose field has
+become an int64 would have 5 in the place of 4294967301. What is of another wire type than its field, as of a producer
+whose int32 has become a string, counts as a field that is not known, and so does a value that an enum of proto2 does
+not name: the field would be 0 or not set, and a list of such values shorter. (Source: protobuf.dev, "Updating A Message
+Type" and "Enum Behavior".)
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _SIGNED = (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_ENUM)
@@ -39,6 +45,46 @@ def too_great(message: Descriptor, value: bytes) -> str | None:
             ):
                 return f"{field.name}: {each}"
     return None
+
+
+def passed_over(message: Message) -> str | None:
+    """The name, the value and the type of the first field whose value the library has taken for an unknown field.
+
+    Args:
+        message: A message that has unknown fields, in itself or further in; those that its schema lacks are none.
+    """
+    for unknown in UnknownFieldSet(message):
+        field = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
+        if field is not None:
+            return f"{field.name}: {_told(unknown.data)} is no {_kind(field)}"
+    for field, value in message.ListFields():
+        for inner in _messages_in(field, value):
+            found = passed_over(inner)
+            if found is not None:
+                return f"{field.name}.{found}"
+    return None
+
+
+def _messages_in(field: FieldDescriptor, value: Any) -> list[Message]:
+    if field.message_type is None:
+        return []
+    if field.message_type.GetOptions().map_entry:
+        is_of_messages = field.message_type.fields_by_name["value"].message_type is not None
+        return [*value.values()] if is_of_messages else []
+    return [*value] if field.is_repeated else [value]
+
+
+def _told(data: Any) -> str:
+    return f"{data[:100]!r}" if isinstance(data, bytes) else f"{data}" if isinstance(data, int) else "a group"
+
+
+def _kind(field: FieldDescriptor) -> str:
+    if field.enum_type is not None:
+        return f"value of {field.enum_type.full_name}"
+    if field.message_type is not None:
+        return str(field.message_type.full_name)
+    types = ((name, number) for name, number in vars(FieldDescriptor).items() if name.startswith("TYPE_"))
+    return next(str(name).removeprefix("TYPE_").lower() for name, number in types if number == field.type)
 
 
 def _fields(value: bytes) -> Iterator[tuple[int, int, int | bytes]]:

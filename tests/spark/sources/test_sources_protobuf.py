@@ -151,9 +151,10 @@ def test_protobuf_field_that_must_be_set_is_missed(decode: Decode, tmp_path: Pat
     fields = [("must_have", FieldDescriptor.TYPE_STRING, ""), ("may", FieldDescriptor.TYPE_INT32, "")]
     file.write_bytes(descriptors(("Departure", fields), syntax="proto2"))
     declared = hw.topic("t", format=hw.protobuf(file, "flights.Departure"))
-    assert decode(declared, [b"\x10\x01", b"\x0a\x01x"]) == [
+    assert decode(declared, [b"\x10\x01", b"\x0a\x01x", b"\x0a\x01x\x12\x02no"]) == [
         (None, "must_have is not set"),
         (("x", None), None),
+        (None, "may: b'no' is no int32"),
     ]
 
 
