@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_log import actions_of, log_damage, log_files, require_readable
+from headwater_streams.delta_log import actions_of, has_versions, log_damage, log_files, require_readable
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.stored_files import require_checksum
 
@@ -59,21 +59,25 @@ def _is_of_reading(error: BaseException) -> bool:
 def table_damage(table: Path, *, with_contents: bool = True) -> DamagedFileError | None:
     """The first file of a table that is damaged, its log's or one that its newest version has rows in.
 
+    Where each file of the log is well by itself and deltalake does not read them, as after another tool has made the
+    table one of features that it lacks, that is the log.
+
     Args:
         table: The table's folder.
         with_contents: Whether to read every data file, for a byte that has changed; else they are only looked at.
     """
-    if not (table / "_delta_log").exists():
+    if not has_versions(table):
         return None
     damaged = log_damage(table)
     if damaged is not None:
         return damaged
     try:
         actions = pa.table(DeltaTable(str(table)).get_add_actions(flatten=True)).to_pylist()
-    except BaseException as error:  # whatever deltalake cannot read, of a log whose files are well
+    except BaseException as error:
         if not _is_of_reading(error):
             raise
-        return None
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return DamagedFileError(table / "_delta_log", f"cannot be read ({why[:300]})")
     for action in actions:
         path = _in_folder(table, action["path"])
         what = _wrong_with(path, int(action["size_bytes"]), with_contents=with_contents)

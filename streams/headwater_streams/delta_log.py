@@ -32,6 +32,11 @@ def log_files(table: Path) -> list[tuple[int, Path]]:
     return [(version, _commit(table, version)) for version in _versions(table)]
 
 
+def has_versions(table: Path) -> bool:
+    """Whether any file speaks of a version; a table that a killed job began has a folder for its log alone."""
+    return _listed(table, 0)[1] >= 0
+
+
 def _versions(table: Path, since: int = 0) -> list[int]:
     """The versions of the commits since one."""
     found = _listed(table, since)
@@ -91,6 +96,8 @@ def actions_of(path: Path) -> Iterator[dict[str, Any]]:
                 yield action
     except FileNotFoundError:
         raise DamagedFileError(path, "is gone, a commit of its log") from None
+    except OSError as error:
+        raise DamagedFileError(path, f"cannot be read ({error.strerror}), a commit of its log") from error
     except ValueError as error:
         raise DamagedFileError(path, f"is no commit of a Delta log ({error})") from error
     if not found:

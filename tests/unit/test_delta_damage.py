@@ -2,6 +2,7 @@
 flipped; and that other tables and verbs go on."""
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +96,47 @@ def test_damaged_commit_is_told_by_all_that_read_it(home: Home, version: int, da
         assert str(path) in str(told.value), name
         assert "headwater jobs rebuild clean" in str(told.value), name
     assert _sql(home, OTHER) == sum(range(3 * ROWS))
+
+
+def _protocol(log: Path) -> None:
+    features = ["deletionVectors", "of tomorrow"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    more = {"readerFeatures": features, "writerFeatures": features}
+    (log / f"{3:020d}.json").write_text(json.dumps({"protocol": protocol | more}) + "\n")
+
+
+def _directory(log: Path) -> None:
+    path = log / f"{1:020d}.json"
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (_protocol, "_delta_log cannot be read (Kernel error: Unsupported: Feature 'of tomorrow'"),
+        (
+            lambda log: (log / f"{2:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json").write_text(
+                "{}"
+            ),
+            "_delta_log cannot be read (Kernel error: No table metadata or protocol found",
+        ),
+        (_directory, f"{1:020d}.json cannot be read (Is a directory)"),
+        (shutil.rmtree, "its folder is gone"),
+        (lambda log: [path.unlink() for path in log.iterdir()], "all commits of its log are gone"),
+    ],
+    ids=["another tool's feature", "another tool's checkpoint", "a directory", "no log", "an empty log"],
+)
+def test_log_that_cannot_be_opened_is_told_beside_the_other_tables(
+    home: Home, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], object], told: str
+) -> None:
+    harm(home.table(TABLE) / "_delta_log")
+    assert main(["audit", "--home", str(home.root)]) == 1
+    (finding,) = next(each.findings for each in audit_home(home) if each.table == TABLE)
+    assert told in finding
+    assert finding.endswith("headwater jobs rebuild clean")
+    assert f"{OTHER} " in capsys.readouterr().out
+    assert main(["audit", OTHER, "--home", str(home.root)]) == 0
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from headwater_streams.damage import DamagedFileError
+from headwater_streams.delta_log import has_versions
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import first_lost, told_lost
@@ -29,9 +30,10 @@ def removed_tables(home: Home) -> list[TableAudit]:
             continue
         found += _lost(home, job, facts)
         for table, known in facts.targets.items():
-            if known is not None and table not in there:
+            what = "its folder is gone" if table not in there else "all commits of its log are gone"
+            if known is not None and (table not in there or not has_versions(home.table(table))):
                 told = (
-                    f"{table}: its folder is gone, and the job {job!r} goes on behind the rows that it had; put it "
+                    f"{table}: {what}, and the job {job!r} goes on behind the rows that it had; put it "
                     f"back, or make it again: headwater jobs rebuild {declared_name(job)}"
                 )
                 found.append(TableAudit(table, job, facts.kind, findings=[told]))
@@ -42,7 +44,7 @@ def _lost(home: Home, job: str, facts: RunFacts) -> list[TableAudit]:
     """The job's table, where it has lost its newest commits, as after a power cut."""
     name = next(iter(facts.targets))
     table = home.table(name)
-    if not (table / "_delta_log").exists():
+    if not has_versions(table):
         return []
     try:
         generation = max(1, last_batch(table, generation_id(job)))
