@@ -128,6 +128,9 @@ def test_commit_that_the_table_has_lost_is_told_by_the_checkpoint(home: Home) ->
     assert first_lost(checkpoint, 2) is None
     assert first_lost(checkpoint, 1) == 2
     assert first_lost(checkpoint, 0) == 1
+    (checkpoint / "offsets" / f"{10**12}").write_text("a copy that went wrong")
+    assert first_lost(checkpoint, 2) is None, "found without a look at each number"
+    (checkpoint / "offsets" / f"{10**12}").unlink()
     (checkpoint / "commits/2").unlink()
     assert first_lost(checkpoint, 1) is None, "Spark runs it again"
 

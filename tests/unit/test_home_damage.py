@@ -1,6 +1,7 @@
 """What `headwater doctor` finds in a home, and how the verbs without Spark tell a damaged file."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,19 @@ def test_verbs_about_jobs_tell_the_damaged_file(
     printed = capsys.readouterr()
     assert "silver.other" in printed.out
     assert printed.err == told
+
+
+def test_status_goes_on_beside_a_file_for_a_folder_and_without_progress(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(home.root / "checkpoints" / "clean")
+    (home.root / "checkpoints" / "clean").write_text("x")
+    assert main(["jobs", "explain", "other", "--home", str(home.root)]) == 0
+    assert main(["jobs", "status", "--home", str(home.root)]) == 0
+    for path in (home.table("headwater.progress") / "_delta_log").iterdir():
+        path.unlink()  # as a run leaves the folder that is killed before the first commit
+    assert main(["jobs", "status", "--home", str(home.root)]) == 0
+    assert capsys.readouterr().out.count("silver.other") == 2
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\x00", b"\x00", b"/nowhere.py"])

@@ -79,11 +79,12 @@ def progress_of(home: Path, jobs: Collection[str] | None = None) -> list[JobProg
     import pyarrow.compute as pc
 
     from headwater_streams.delta_files import reading
+    from headwater_streams.delta_log import has_versions
     from headwater_streams.delta_rows import dataset_of
     from headwater_streams.runtime.progress import PROGRESS_TABLE
 
     path = Home(home).table(PROGRESS_TABLE)
-    if not (path / "_delta_log").exists():
+    if not has_versions(path):
         return []
     rows: dict[str, list[dict[str, Any]]] = {}
     dataset, wanted = dataset_of(path), None

@@ -67,8 +67,12 @@ def batches_kept(spark: "SparkSession") -> int:
 
 def last_planned(checkpoint: Path) -> int | None:
     """The last batch whose offsets were written down; None before the first."""
-    found = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
-    return max(found, default=None)
+    return max(_planned(checkpoint), default=None)
+
+
+def _planned(checkpoint: Path) -> list[int]:
+    """The batches whose offsets are there."""
+    return [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]
 
 
 def version_read(checkpoint: Path, table_id: str) -> int | None:
@@ -113,10 +117,14 @@ def first_lost(checkpoint: Path, done: int) -> int | None:
         checkpoint: The query's checkpoint.
         done: The last batch that the job's table has; -1 for none.
     """
-    last = last_planned(checkpoint)
-    for batch in range(max(done + 1, 1), -1 if last is None else last + 1):
-        before, end = read_offsets(checkpoint, batch - 1), read_offsets(checkpoint, batch)
-        if before is None or end is None or not is_committed(checkpoint, batch):
+    for batch in sorted(batch for batch in _planned(checkpoint) if batch > max(done, 0)):
+        before = read_offsets(checkpoint, batch - 1)
+        end = (
+            read_offsets(checkpoint, batch)
+            if before is not None and is_committed(checkpoint, batch)
+            else None
+        )
+        if before is None or end is None:
             continue
         if any(_goes_on(*pair) for pair in zip(before.sources, end.sources, strict=False)):
             return batch

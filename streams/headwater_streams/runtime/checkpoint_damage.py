@@ -46,7 +46,7 @@ def checkpoint_damage(checkpoint: Path, *, with_state: bool = False) -> DamagedF
 def _last(checkpoint: Path) -> int | None:
     """The last batch that either log knows: a batch is planned before it is done."""
     planned = last_planned(checkpoint)
-    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]
     return max([*done, *([] if planned is None else [planned])], default=None)
 
 
