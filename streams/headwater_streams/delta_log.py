@@ -33,8 +33,15 @@ def log_files(table: Path) -> list[tuple[int, Path]]:
 
 
 def has_versions(table: Path) -> bool:
-    """Whether any file speaks of a version; a table that a killed job began has a folder for its log alone."""
-    return _listed(table, 0)[1] >= 0
+    """Whether there is a table: any file of its log speaks of a version.
+
+    A job that is killed as it makes a table, or a power cut, leaves a folder for the log with nothing in it.
+    """
+    try:
+        with os.scandir(table / "_delta_log") as found:
+            return any(_version_of(entry.name) is not None for entry in found)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _versions(table: Path, since: int = 0) -> list[int]:
@@ -56,13 +63,18 @@ def _listed(table: Path, since: int) -> tuple[list[int], int]:
     except (FileNotFoundError, NotADirectoryError):
         return [], -1
     for name in names:
-        # Hadoop's checksum of a commit, `.N.json.crc`, comes after it.
-        number, _, kind = name.removeprefix(".").partition(".")
-        if number.isdigit() and kind in _OF_VERSIONS and int(number) >= since:
-            newest = max(newest, int(number))
-            if kind == "json":
-                versions.append(int(number))
+        version = _version_of(name)
+        if version is not None and version >= since:
+            newest = max(newest, version)
+            if name.endswith(".json"):
+                versions.append(version)
     return sorted(versions), newest
+
+
+def _version_of(name: str) -> int | None:
+    # Hadoop's checksum of a commit, `.N.json.crc`, comes after it.
+    number, _, kind = name.removeprefix(".").partition(".")
+    return int(number) if number.isdecimal() and kind in _OF_VERSIONS else None
 
 
 def _gone(versions: list[int], newest: int) -> int | None:

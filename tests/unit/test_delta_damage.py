@@ -139,6 +139,18 @@ def test_log_that_cannot_be_opened_is_told_beside_the_other_tables(
     assert main(["audit", OTHER, "--home", str(home.root)]) == 0
 
 
+def test_log_folder_without_a_commit_is_no_table(home: Home) -> None:
+    """As a job leaves it that is killed while it makes a table, or a power cut."""
+    for name in ("gold.begun", "headwater.ledger"):
+        log = home.table(name) / "_delta_log"
+        log.mkdir(parents=True)
+        (log / "_commit_8f3c.json.tmp").write_text("{")
+    assert home.tables() == [TABLE, OTHER]
+    assert table_damage(home.table("gold.begun")) is None
+    assert copy_entries(home, TABLE) == 3
+    assert "headwater.ledger" in home.tables()
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_data_file_is_told_with_its_commit(
     home: Home, capsys: pytest.CaptureFixture[str], damage: str

@@ -26,6 +26,7 @@ from deltalake import write_deltalake
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import Seen
 from headwater_streams.delta_files import reading
+from headwater_streams.delta_log import has_versions
 from headwater_streams.delta_rows import dataset_of, remove_rows
 
 SEEN_TABLE = "headwater.seen"
@@ -148,11 +149,11 @@ def take_over(table: Path, origin: Path, job: str, since: int) -> None:
         job: The job's name.
         since: The generation.
     """
-    if not (origin / "_delta_log").exists():
+    if not has_versions(origin):
         return
     with reading(origin):
         rows = dataset_of(origin).to_table()
-    if (table / "_delta_log").exists():
+    if has_versions(table):
         replaced = (pc.field("job") == job) & (pc.field("since") >= since)
         name = job.replace("'", "''")
         remove_rows(table, replaced, f"job = '{name}' AND since >= {since}")

@@ -15,6 +15,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from headwater_streams.delta_files import opened_table, reading
+from headwater_streams.delta_log import has_versions
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.log import LEDGER_TABLE, Commit, commits
 from headwater_streams.runtime.home import Home
@@ -52,7 +53,7 @@ def copy_entries(home: Home, table: str) -> int:
 
 
 def _append_new(path: Path, source: Path, table: str) -> int:
-    opened = opened_table(path) if (path / "_delta_log").exists() else None
+    opened = opened_table(path) if has_versions(path) else None
     known = -1
     if opened is not None:
         with reading(path):

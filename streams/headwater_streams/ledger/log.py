@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_log import actions_of, log_files
+from headwater_streams.delta_log import actions_of, has_versions, log_files
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 
 LEDGER_TABLE = "headwater.ledger"
@@ -207,7 +207,7 @@ def _restored(commit: Commit) -> int | None:
 
 def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
     copy = table.parent.parent.joinpath(*LEDGER_TABLE.split("."))
-    if not (copy / "_delta_log").exists():
+    if not has_versions(copy):
         return
     import pyarrow.compute as pc
 

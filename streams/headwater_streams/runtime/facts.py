@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater_streams.damage import FACTS_FILE, DamagedFileError
+from headwater_streams.delta_log import has_versions
 from headwater_streams.delta_rows import table_id
 from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.context import StageContext
@@ -187,4 +188,4 @@ def move_facts(checkpoint: Path, context: StageContext, tables: Collection[str] 
 
 
 def _table_id(path: Path) -> str | None:
-    return table_id(path) if (path / "_delta_log").exists() else None
+    return table_id(path) if has_versions(path) else None

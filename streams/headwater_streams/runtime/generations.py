@@ -13,6 +13,7 @@ from typing import Literal
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.memory import carried
 from headwater_streams.dedup.verdicts import own_key
+from headwater_streams.delta_log import has_versions
 from headwater_streams.errors import DataLossError, IncompatibleStateError, StreamsError
 from headwater_streams.ledger.entry import LedgerEntry, is_undone, merge_ranges
 from headwater_streams.ledger.log import (
@@ -56,7 +57,7 @@ def generation_id(job: str) -> str:
 def current_generation(context: StageContext, job: Job) -> int:
     """The generation of a job's table, 1 before the first new one."""
     table = context.home.table(job.target.name)
-    if not (table / "_delta_log").exists():
+    if not has_versions(table):
         return 1
     return max(1, last_batch(table, generation_id(job.name)))
 
@@ -130,7 +131,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     job = plan.job
     table = context.home.table(job.target.name)
     generation = current_generation(context, job)
-    if not (table / "_delta_log").exists():
+    if not has_versions(table):
         ran = context.home.last_generation(job.name)
         if action == "renew" or not ran:
             raise StreamsError(
@@ -278,7 +279,7 @@ def _why_half_repaired(context: StageContext, job: Job) -> str | None:
 def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:
     """Empties one of a job's other tables, before its target begins the generation; done already, nothing changes."""
     path = context.home.table(name)
-    if not (path / "_delta_log").exists():
+    if not has_versions(path):
         return
     transaction = context.transaction(path)
     if transaction.last_batch(generation_id(job.name)) >= generation:
@@ -331,7 +332,7 @@ def _take_columns(context: StageContext, plan: JobPlan) -> None:
     """
     for name, schema in tables_of(plan).items():
         path = context.home.table(name)
-        if not (path / "_delta_log").exists():
+        if not has_versions(path):
             continue
         there = {f.name: f.dataType for f in context.spark.read.format("delta").load(str(path)).schema.fields}
         differs = any(there.get(f.name, f.dataType) != f.dataType for f in schema.fields)
@@ -354,7 +355,7 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
     others = () if rebuilt else job.other_tables
     for name in (job.target.quarantine_table, job.target.late_table, *others):
         path = context.home.table(name)
-        if not (path / "_delta_log").exists():
+        if not has_versions(path):
             continue
         void = {
             added

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from headwater_streams.delta_log import has_versions
 from headwater_streams.errors import UnknownNameError
 from headwater_streams.names import is_file_name
 
@@ -25,8 +26,10 @@ class Home:
 
     def tables(self) -> list[str]:
         """The names of the tables that exist."""
-        found = (self.root / "tables").glob("*/*/_delta_log")
-        return sorted(f"{log.parent.parent.name}.{log.parent.name}" for log in found)
+        found = [
+            log.parent for log in (self.root / "tables").glob("*/*/_delta_log") if has_versions(log.parent)
+        ]
+        return sorted(f"{table.parent.name}.{table.name}" for table in found)
 
     def set_aside(self, name: str) -> Path:
         """Where a damaged table is moved to, out of the way of the one that is made anew; nothing is there yet."""

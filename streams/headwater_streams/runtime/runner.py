@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from headwater_streams.damage import DamagedFileError
+from headwater_streams.delta_log import has_versions
 from headwater_streams.errors import FailingRowsFoundError, SourceReplacedError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.checkpoint import last_planned
@@ -311,7 +312,7 @@ class JobRunner:
     def _copy(self, job: Job) -> None:
         sides = (job.target.quarantine_table, job.target.late_table)
         for table in (job.target.name, *job.other_tables, *sides):
-            if (self._context.home.table(table) / "_delta_log").exists():
+            if has_versions(self._context.home.table(table)):
                 self._copy_entries(table)
 
     def _copy_entries(self, table: str) -> None:

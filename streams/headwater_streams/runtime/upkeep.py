@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError
 from headwater_streams.damage import DamagedFileError
 from headwater_streams.dedup.memory import SEEN_TABLE
 from headwater_streams.delta_files import opened_table
+from headwater_streams.delta_log import has_versions
 from headwater_streams.delta_rows import remove_rows
 from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
@@ -69,7 +70,7 @@ class TableUpkeep:
     def _tend(self, name: str, *, compacting: bool, removing: bool) -> None:
         """A side table's files and log stay as its commits name them: a rebuild removes the rows of some of them."""
         home, path = self._context.home, self._context.home.table(name)
-        if not (path / "_delta_log").exists():
+        if not has_versions(path):
             return
         try:
             if compacting:
@@ -92,7 +93,7 @@ def tidy(home: Home, upkeep: Upkeep) -> None:
     before = datetime.now(UTC) - timedelta(days=upkeep.log_kept_days)
     for name in (PROGRESS_TABLE, LEDGER_TABLE, SEEN_TABLE):
         path = home.table(name)
-        if not (path / "_delta_log").exists():
+        if not has_versions(path):
             continue
         try:
             if name == PROGRESS_TABLE:

@@ -30,6 +30,7 @@ from pyspark.sql import types as T
 from headwater_streams.atomic_file import atomic_file
 from headwater_streams.columns import col
 from headwater_streams.delta_files import opened_table
+from headwater_streams.delta_log import has_versions
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
 from headwater_streams.names import column_problem, named_twice, quoted, twins
@@ -262,7 +263,7 @@ def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructTyp
     problems += column_problems(path, name, nullable)
     if problems:
         raise IncompatibleTableError("; ".join(problems))
-    if not (path / "_delta_log").exists():
+    if not has_versions(path):
         columns = Schema.from_json(nullable.json())
         DeltaLake.create(str(path), columns, mode="ignore", configuration=_PROPERTIES)
         tell_state(path)
@@ -338,7 +339,7 @@ def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
     neither deltalake nor DuckDB reads a table with that feature (`typeWidening`; deltalake 1.6.6).
     """
     problems = []
-    existing = {f.name: f for f in _schema_of(path).fields} if (path / "_delta_log").exists() else {}
+    existing = {f.name: f for f in _schema_of(path).fields} if has_versions(path) else {}
     for column, known in twins(schema.fieldNames(), existing):
         problems.append(
             f"{name}: the column {column!r} is called {known!r} in the table{_ALIKE}; call it that, or otherwise"

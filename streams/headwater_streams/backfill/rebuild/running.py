@@ -12,6 +12,7 @@ from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics
 from headwater_streams.dedup.memory import SEEN_TABLE
+from headwater_streams.delta_log import has_versions
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import LEDGER_TABLE, commits
 from headwater_streams.runtime.context import StageContext
@@ -107,7 +108,7 @@ def require_caught_up(folder: BackfillFolder, planned: RebuildPlan) -> None:
 def shadow_entries(folder: BackfillFolder, planned: RebuildPlan) -> list[LedgerEntry]:
     """The entries of the batches that the shadow's target has."""
     table = Home(folder.rebuilt).table(planned.target)
-    if not (table / "_delta_log").exists():
+    if not has_versions(table):
         return []
     return [c.entry for c in commits(table) if c.entry is not None and c.entry.is_batch]
 

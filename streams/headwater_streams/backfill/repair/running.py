@@ -12,6 +12,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics
+from headwater_streams.delta_log import has_versions
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
 from headwater_streams.plural import counted
@@ -92,7 +93,7 @@ def rows_before(context: StageContext, planned: BackfillPlan) -> DataFrame:
 
 def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:
     """The entries of the chunks that were committed."""
-    if not (folder.shadow / "_delta_log").exists():
+    if not has_versions(folder.shadow):
         return []
     return [c.entry for c in commits(folder.shadow) if c.entry is not None]
 

@@ -30,8 +30,9 @@ def removed_tables(home: Home) -> list[TableAudit]:
             continue
         found += _lost(home, job, facts)
         for table, known in facts.targets.items():
-            what = "its folder is gone" if table not in there else "all commits of its log are gone"
-            if known is not None and (table not in there or not has_versions(home.table(table))):
+            if known is not None and table not in there:
+                has_folder = (home.table(table) / "_delta_log").exists()
+                what = "all commits of its log are gone" if has_folder else "its folder is gone"
                 told = (
                     f"{table}: {what}, and the job {job!r} goes on behind the rows that it had; put it "
                     f"back, or make it again: headwater jobs rebuild {declared_name(job)}"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwater_streams.delta_log import has_versions
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.entry import LedgerEntry
@@ -15,7 +16,7 @@ def check_side(
 ) -> None:
     """Checks the rows of a side table; `since` is the generation with which all of them were made anew."""
     path = home.table(table)
-    if not (path / "_delta_log").exists():
+    if not has_versions(path):
         return
     expected = {(entry.generation, entry.batch): _sent(entry, term) for entry in entries}
     made = [c.entry for c in commits(path) if c.entry is not None]
