@@ -9,6 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 
 _GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*? reading file (?:file:/*(?=/))?(\S+?)\.? ")
+_END_OF_STREAM = "java.io.EOFException"
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -27,8 +28,10 @@ def reason_of(error: BaseException) -> str | None:
         return _of_python(str(error))
     if not isinstance(error, Py4JJavaError):
         return None
-    innermost = list(_causes(error))[-1]
+    *outer, innermost = _causes(error)
     text = str(innermost.getMessage() or innermost.toString()).strip()
+    if outer and text == _END_OF_STREAM:  # of a Python worker that ended: what was read of it says so
+        text = str(outer[-1].getMessage() or text).strip()
     if text.startswith("Traceback"):
         return _of_python(text)
     return text.splitlines()[0].split(" SQLSTATE")[0]
