@@ -46,6 +46,7 @@ _DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
+_DAEMON = "headwater_streams.python_daemon"
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -77,6 +78,8 @@ def session_conf(
         "spark.master": master,
         "spark.driver.memory": settings.driver_memory,
         **(_LOOPBACK if _is_here(master) else {}),
+        # Workers of a cluster may lack the module, and do not start then.
+        **({"spark.python.daemon.module": _DAEMON} if master.partition("[")[0] == "local" else {}),
         "spark.driver.extraJavaOptions": driver_options,
         "spark.executor.extraJavaOptions": _AVRO_LIMITS,
         "spark.jars": ",".join(str(jar) for jar in jars),

@@ -146,6 +146,18 @@ def test_damaged_log_is_told_moved_away_and_made_again(begun: Callable[[str], Jo
     assert _rows(driver, kind) == sorted([*whole, ("a", 9)], key=repr)
 
 
+def test_log_folder_without_a_commit_is_no_table_yet(spark: SparkSession, tmp_path: Path) -> None:
+    """As a job leaves it that is killed while it makes its first table."""
+    kind = _kind("tumbling")
+    driver = JobDriver(spark, tmp_path, kind.jobs(1))
+    sides = [f"{INGEST}__quarantine", f"{TABLE}__late", "headwater.ledger", "headwater.progress"]
+    for table in (TABLE, INGEST, *sides):
+        (driver.home.table(table) / "_delta_log").mkdir(parents=True)
+    three_batches(driver, "tumbling")
+    assert _rows(driver, kind) == sorted(kind.rows(1, 0), key=repr)
+    assert driver.audit() == []
+
+
 @pytest.mark.parametrize("name", ["rows", "tumbling"])
 def test_commit_that_a_power_cut_took_is_told_and_read_again(
     begun: Callable[[str], JobDriver], name: str

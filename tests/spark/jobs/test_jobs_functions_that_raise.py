@@ -22,7 +22,13 @@ returns = hw.topic("returns", schema=SCHEMA)
 GOOD = {"id": 1, "qty": 2, "word": "3", "digits": "4", "list": [1, 2]}
 
 
-parsed = F.udf(lambda word: int(word), T.IntegerType())
+def _number(word: str) -> int:
+    if word == "half":
+        raise ValueError("half of a pair: \ud800")  # which PySpark itself does not write
+    return int(word)
+
+
+parsed = F.udf(_number, T.IntegerType())
 
 
 @F.pandas_udf(T.IntegerType())
@@ -52,7 +58,7 @@ def test_records_for_which_the_function_raises_go_to_quarantine_with_the_error(
     driver = JobDriver(spark, tmp_path, [kept])
     rows = [row for _, row, _ in RAISING.values()]
     driver.send("sales", GOOD, *rows, GOOD, GOOD | {"id": 0, "digits": "filtered"}, b"not JSON")
-    driver.send("sales", GOOD, GOOD | {"digits": ""}, partition=1)
+    driver.send("sales", GOOD, GOOD | {"digits": ""}, GOOD | {"digits": "half"}, partition=1)
     driver.run()
     assert driver.rows("silver.kept", "id") == [(1,)] * 3
     found = {
@@ -68,6 +74,7 @@ def test_records_for_which_the_function_raises_go_to_quarantine_with_the_error(
     assert found[0, 8][0] == "value"
     assert "ValueError: invalid literal for int() with base 10: ''" in found[1, 1][1]
     assert "test_jobs_functions_that_raise.py, line" in found[1, 1][1]
+    assert found[1, 2][1].endswith("ValueError: half of a pair: \\ud800")
     assert driver.audit() == []
     driver.send("sales", GOOD, GOOD)
     driver.run()
