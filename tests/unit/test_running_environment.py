@@ -60,14 +60,14 @@ def test_find_jobs_name_of_a_module_is_that_module(here: Path, monkeypatch: pyte
 
 
 def test_find_jobs_name_of_a_job_that_was_run_from_another_file_is_that_one(here: Path) -> None:
-    home, file = here / "home", here / "delays.py"
-    file.write_text(MODULE.format(table="delays", name="delays"))
-    remember_modules(home, find_jobs(["delays.py"]))
-    assert find_jobs(["delays__ingest_clicks"], home)[0].target.name == "silver.delays"
-    assert one_job("delays", home)[1] == f"{file}:delays"
+    home, file = here / "home", here / "delayed.py"  # no module of another test has its job's name
+    file.write_text(MODULE.format(table="delays", name="of-delays"))
+    remember_modules(home, find_jobs(["delayed.py"]))
+    assert find_jobs(["of-delays__ingest_clicks"], home)[0].target.name == "silver.delays"
+    assert one_job("of-delays", home)[1] == f"{file}:of-delays"
     for there in (here / "another home", None):
-        with pytest.raises(UsageError, match="no job or module 'delays'"):
-            find_jobs(["delays"], there)
+        with pytest.raises(UsageError, match="no job or module 'of-delays'"):
+            find_jobs(["of-delays"], there)
     file.unlink()
-    with pytest.raises(UsageError, match="no job or module 'delays'"):
-        find_jobs(["delays"], home)
+    with pytest.raises(UsageError, match="no job or module 'of-delays'"):
+        find_jobs(["of-delays"], home)

@@ -64,7 +64,7 @@ def by_half_hour() -> Job:
 
 AT = "2013-01-01T13:00:00+00:00"
 CUT = [("DL", 10, 1, 5), ("UA", 10, 2, 100), ("UA", 11, 1, 9), ("UA", 12, 1, 100)]
-OF_12 = "headwater backfill plan delays --event-time 2013-01-01T12:00:00Z 2013-01-01T13:00:00Z"
+STILL_OPEN = "headwater backfill plan delays --event-time 2013-01-01T11:00:00Z 2013-01-01T13:00:00Z"
 MENDED = [("DL", 10, 1, 5), ("UA", 10, 3, 500), ("UA", 11, 1, 9), ("UA", 12, 1, 300)]
 
 
@@ -124,9 +124,9 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
     assert windows(driver) == CUT, "nothing has changed yet"
     with pytest.raises(BackfillError, match=f"has the digest {verdict.diff.digest}, and 0123 was accepted"):
         backfill.swap(context, planned.id, accept_diff="0123")
-    assert verdict.notes[1].endswith(f"once they are closed, repair them again: {OF_12}")
+    assert verdict.notes[1].endswith(f"once they are closed, repair them again: {STILL_OPEN}")
     swapped = backfill.swap(context, planned.id, accept_diff=verdict.diff.digest)
-    assert swapped["open"] == ["2013-01-01T12:00:00Z", "2013-01-01T13:00:00Z"]
+    assert swapped["open"] == ["2013-01-01T11:00:00Z", "2013-01-01T13:00:00Z"]
     assert windows(driver) == MENDED
     assert swapped["proof"] == {"rows_outside": 0, "outside_unchanged": True, "inside_is_the_shadow": True}
     assert backfill.swap(context, planned.id) == swapped
@@ -144,7 +144,7 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
     assert audited.ok
     (note,) = audited.notes[1:]
     assert note.startswith("gold.delays: 1 row of windows that were open at the swap of backfill ")
-    assert note.endswith(f"once they are closed, repair them again: {OF_12}")
+    assert note.endswith(f"once they are closed, repair them again: {STILL_OPEN}")
     again = backfill.plan(context, job, event_time=("2013-01-01T10:10:00Z", "2013-01-01T10:20:00Z"))
     assert "aligned outwards to whole windows: [2013-01-01T10:00:00Z, 2013-01-01T11:00:00Z)" in again.notes[1]
     backfill.run(context, again.id, job)

@@ -28,7 +28,7 @@ def _number(word: str) -> int:
     return int(word)
 
 
-parsed = F.udf(_number, T.IntegerType())
+parsed = F.udf(lambda word: _number(word), T.IntegerType())
 
 
 @F.pandas_udf(T.IntegerType())
