@@ -53,9 +53,25 @@ def _key(name: str) -> str:
     return f'"{"".join(map(_escaped_or_not, name))}"'
 
 
+def has_far_exponent(text: Column, names: Sequence[str]) -> Column:
+    """Whether a text has a number with an exponent of five characters or more behind one of the names.
+
+    Spark's parser writes such a number out before it sees that it is no DECIMAL: of 1e20000000 that takes half a
+    minute, of 1e2000000000 it does not end. Any character of a name and of a number in quotes may be escaped.
+    """
+    keys = "|".join("".join(map(_in_any_form, name)) for name in names)
+    number = r"-?+[0-9.]++[eE][^\s,}\]]{5}"
+    quoted = r'"(?:[^"\\eE]|\\(?!u00[46]5).)*+(?:[eE]|\\u00[46]5)(?:[^"\\]|\\.){5}'
+    return text.rlike(rf'(?s)"(?:{keys})"\s*+:\s*+(?:{number}|{quoted})')
+
+
 def _escaped_or_not(character: str) -> str:
     if character == "_" or (character.isascii() and character.isalnum()):
         return character
+    return _in_any_form(character)
+
+
+def _in_any_form(character: str) -> str:
     units = character.encode("utf-16-be").hex()
     escape = "".join(rf"\\u(?i:{units[place : place + 4]})" for place in range(0, len(units), 4))
     written = {json.dumps(character, ensure_ascii=False)[1:-1], character.replace("/", r"\/")}

@@ -7,7 +7,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.sources.java_text import JavaText
-from headwater_streams.sources.json_doubt import doubtful, has_further_digits, seen_as, token
+from headwater_streams.sources.json_doubt import (
+    doubtful,
+    has_far_exponent,
+    has_further_digits,
+    seen_as,
+    token,
+)
 from headwater_streams.sources.parsers.parser import let
 from headwater_streams.sources.parsers.typed import decimal, typed
 from headwater_streams.sources.problems import Problem
@@ -28,6 +34,7 @@ _WHOLE_CHARACTERS = (
 )
 """A text in which no escape is half of a surrogate pair, which is no character and would become a question mark."""
 
+_NO_JSON = "-"
 _SURE_CHARACTERS = 16
 """A DOUBLE that is written with no more has the digits that were sent: of up to 15 none is lost."""
 _OBJECTS = T.ArrayType(T.StructType([]))
@@ -66,6 +73,9 @@ def parse_json(text: Column, schema: T.StructType) -> Column:
 
 
 def _parsed_as(text: Column, schema: T.StructType) -> Column:
+    decimals = [field.name for field in schema.fields if isinstance(field.dataType, T.DecimalType)]
+    if decimals:
+        text = F.when(has_far_exponent(text, decimals), F.lit(_NO_JSON)).otherwise(text)
     return F.from_json(text, schema, _OPTIONS)
 
 

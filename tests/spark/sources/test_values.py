@@ -153,6 +153,26 @@ def test_json_decimals_are_what_was_sent_or_refused(decode: Decode) -> None:
     assert wrong == []
 
 
+def test_json_decimal_with_an_exponent_without_end_is_refused_at_once(decode: Decode) -> None:
+    """Java would write a number with two thousand million zeros, and the batch would not end."""
+    far = ["1e2000000000", "-1E+2000000000", "1.5e-2000000000", "0.1e1999999999"]
+    tokens = [*far, *(f'"{each}"' for each in far), r'"1\u00652000000000"', r'"\u0031E\u002b2000000000"']
+    texts = [f'{{"id": 1, "price": {token}}}' for token in tokens]
+    escaped = r'{"id": 1, "pr\u0069ce": 1e2000000000}'
+    beside = '{"id": 1, "price": 1.25, "note": "1e2000000000", "more": 1e2000000000, "within": {"x": 1e2000000000}}'
+    near = ["1.25e2", '"125E0"', "1e-1", "12500e-002"]
+    declared = hw.topic("t", schema="id INT, price DECIMAL(10,2), within STRUCT<x: DECIMAL(10,2)>")
+    sent = [*texts, escaped, beside, *(f'{{"id": 1, "price": {token}}}' for token in near)]
+    found = decode(declared, [text.encode() for text in sent])
+    assert [reason for _, reason in found[: len(tokens)]] == [
+        f"price is not DECIMAL(10,2): {token}" for token in tokens
+    ]
+    assert found[len(tokens)][0] is None
+    assert "within is not STRUCT" in str(found[len(tokens) + 1][1])
+    written = [columns and columns[1] for columns, _ in found[-4:]]
+    assert written == [Decimal(125), Decimal(125), Decimal("0.1"), Decimal(125)]
+
+
 @pytest.mark.story
 def test_json_values_are_taken_or_not_whatever_stands_beside_them(decode: Decode) -> None:
     declared = hw.topic("t", schema="x DOUBLE, n INT, s STRING")
