@@ -87,7 +87,7 @@ bench-operators: setup  ## Deduplication by offset, row checks and batches of on
 bench-backfill: setup  ## Backfills beside the live job and a query written by hand, plans, and swaps of 10 GB, as JSON and tables
 	@PYTHONPATH=tests/bench $(BIN)/python -m backfill $(ARGS)
 
-bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load, as JSON and a table: ARGS=--write puts it into the README
+bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load, as JSON and a table: ARGS=--write puts it into docs/
 	@$(BIN)/python tests/bench/beside_kafka.py $(ARGS)
 
 bench-queues: setup  ## The Kafka paper's workload beside Apache Kafka, RabbitMQ (Debian's) and ActiveMQ: ARGS=--write puts it into docs/

@@ -1,7 +1,7 @@
 """The broker and Apache Kafka's under the same raw load, in turn: `python tests/bench/beside_kafka.py [--rounds N]`.
 
-`make bench-broker` runs it. JSON on standard output, the README's table on standard error; with `--write` into the
-README, too. Nothing is asserted: compare within one run only.
+`make bench-broker` runs it. JSON on standard output, the table on standard error; with `--write` into docs/, too.
+Nothing is asserted: compare within one run only.
 
 - The load is tests/bench/load.c: one connection over the loopback, messages of 200 bytes without compression, Produce
   version 9 with one batch for one partition, Fetch version 12 with up to 1 MiB. It checks every answer.
@@ -50,14 +50,14 @@ from confluent_kafka.admin import (
 from headwater.stack.java import find_java
 from support.apache_kafka import NEWEST, NoKafkaError, kafka_jars, running_kafka
 from support.load import Load, NoCompilerError
-from support.pages import README, java_version, paragraph, rounds_of, write_section
+from support.pages import BROKER_PAGE, java_version, paragraph, rounds_of, write_section
 from support.processes import cpu_s, running, zookeeper
 
 HEAP = "1g"
 FETCH_BYTES = 1 << 20
 DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 SECTION = "make bench-broker"
-"""Of the README."""
+"""Of docs/reference/broker-figures.md."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def medians(figures: Figures) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
-    """The README's table."""
+    """The table of a run."""
     lines = [
         f"| Load | Headwater | Apache Kafka {NEWEST} | | CPU a request | Kafka's | |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -245,7 +245,7 @@ def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def section(figures: dict[str, Any]) -> str:
-    """What the README says of a run."""
+    """What the page of figures says of a run."""
     versions = figures["versions"]
     intro = f"""Beside Apache Kafka {versions["kafka"]} in the same run, from `make bench-broker`: one connection over
         the loopback, 200-byte messages without compression, one batch a request, medians of {rounds_of(figures)}
@@ -363,7 +363,7 @@ def main() -> None:
         "--warm-up", type=float, default=6.0, help="seconds of each load that are not counted"
     )
     parser.add_argument("--max-bytes", type=float, default=5e8, help="that a measurement may write")
-    parser.add_argument("--write", action="store_true", help="the figures into the README")
+    parser.add_argument("--write", action="store_true", help="the figures into docs/")
     given = parser.parse_args()
     try:
         figures = run(given.rounds, given.seconds, given.warm_up, given.max_bytes)
@@ -372,7 +372,7 @@ def main() -> None:
     print(json.dumps(figures, indent=2))
     print(table(figures["medians"]), file=sys.stderr)
     if given.write:
-        write_section(README, SECTION, section(figures))
+        write_section(BROKER_PAGE, SECTION, section(figures))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-README = ROOT / "README.md"
 BROKER_PAGE = ROOT / "docs" / "reference" / "broker-figures.md"
 FIGURES = ROOT / "docs" / "reference" / "figures"
 _WIDTH = 126
