@@ -116,3 +116,13 @@ def test_watch_terms_that_do_not_add_up_are_named(home: Home) -> None:
     assert watch.tables["silver.arrivals"].imbalances == [
         "silver.arrivals batch 0, input arrivals: read 10 is not 9 written + 0 duplicate"
     ]
+
+
+def test_watch_counts_the_records_that_the_jobs_have_read(home: Home) -> None:
+    watch = Watch(home)
+    assert watch.records_read() == 0
+    _commit(home, _entry(0, 0, 3))
+    _commit(home, _entry(1, 3, 7))
+    _commit(home, _entry(1, 0, 2, partition=1))
+    watch.look()
+    assert watch.records_read() == 9

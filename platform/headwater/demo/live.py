@@ -6,11 +6,11 @@ from pathlib import Path
 
 from py4j.protocol import Py4JError
 
-from headwater.demo.events import ReplayPlan
+from headwater.demo.events import TOPICS, ReplayPlan
 from headwater.demo.home import DemoHome
 from headwater.demo.journal import Journal
-from headwater.demo.producer import Replay
-from headwater.demo.show import Show
+from headwater.demo.producer import Replay, ReplayProgress
+from headwater.demo.show import Pulse, Show
 from headwater.demo.watch import Watch
 from headwater.errors import UserError
 from headwater.running.environment import JobEnvironment, find_jobs
@@ -79,8 +79,9 @@ class LivePart:
             runner.start(interval_s=_TRIGGER_S)
             self._note_start("all")
             try:
-                self._replay(runner, rate)
-                self._await_jobs(runner)
+                with self._show.replay(len(self._plan.slices), self._journal.next_slice) as pulse:
+                    self._replay(runner, rate, pulse)
+                    self._await_jobs(runner, pulse)
             finally:
                 runner.stop()
         except StreamsError as error:
@@ -96,7 +97,7 @@ class LivePart:
             if 0 < start["slice"] < len(self._plan.slices)
         ]
 
-    def _replay(self, runner: JobRunner, rate: float) -> None:
+    def _replay(self, runner: JobRunner, rate: float, pulse: Pulse) -> None:
         middle = self._plan.chunks // 2
 
         def at_chunk(chunk: int) -> None:
@@ -104,7 +105,7 @@ class LivePart:
                 runner.restart(WINDOWED, interval_s=_TRIGGER_S)
                 self._note_start(WINDOWED)
                 self._show.say(f"{WINDOWED} was stopped and started again while events arrive")
-            self._await_jobs(runner, one_chunk_ahead=True)
+            self._await_jobs(runner, pulse, one_chunk_ahead=True)
 
         replay = Replay(
             self._plan,
@@ -113,14 +114,14 @@ class LivePart:
             rate=rate,
             check=lambda: self._check(runner),
         )
-        with self._show.replay(len(self._plan.slices), self._journal.next_slice) as progress:
-            replay.run(at_chunk, progress)
+        replay.run(at_chunk, lambda progress: self._beat(pulse, progress))
 
-    def _await_jobs(self, runner: JobRunner, *, one_chunk_ahead: bool = False) -> None:
+    def _await_jobs(self, runner: JobRunner, pulse: Pulse, *, one_chunk_ahead: bool = False) -> None:
         """Wait until every job has read what was produced.
 
         Args:
             runner: The jobs.
+            pulse: Shows how far they are.
             one_chunk_ahead: The jobs behind tables need only have read what was there at the last call.
         """
         produced = self._journal.delivered + self._journal.found
@@ -128,6 +129,7 @@ class LivePart:
         seen, deadline_s = -1, 0.0
         while behind := self._watch.behind(produced, rows):
             self._check(runner)
+            self._beat(pulse)
             versions = sum(history.next_version for history in self._watch.tables.values())
             if versions != seen:
                 seen, deadline_s = versions, time.monotonic() + _PATIENCE_S
@@ -136,6 +138,10 @@ class LivePart:
                     f"no job committed for {_PATIENCE_S:.0f} s, and {', '.join(behind)} lack events; {_AGAIN}"
                 )
             time.sleep(_POLL_S)
+
+    def _beat(self, pulse: Pulse, progress: ReplayProgress | None = None) -> None:
+        sent = sum(map(self._journal.produced, TOPICS))
+        pulse.beat(sent, self._watch.records_read(), progress)
 
     def _check(self, runner: JobRunner) -> None:
         """Raise if a job, the stack or Spark ended."""

@@ -14,7 +14,7 @@ from rich.text import Text
 from headwater.demo.producer import ReplayProgress
 from headwater_broker.shown import escaped, escaped_text
 
-_TELL_EVERY_S = 15.0  # where no bar can be drawn
+_SAY_EVERY_S = 5.0  # where no bar can be drawn
 
 
 class Show:
@@ -50,8 +50,8 @@ class Show:
         self.console.print(Padding(shown, (0, 0, 0, 10), expand=False))
 
     @contextmanager
-    def replay(self, of_slices: int, done: int) -> Iterator[Callable[[ReplayProgress], None]]:
-        """A bar for the replay; gives the function that moves it."""
+    def replay(self, of_slices: int, done: int) -> Iterator["Pulse"]:
+        """Shows how far the events and the jobs are, as long as the block lasts."""
         columns = (
             TextColumn("          {task.description}"),
             BarColumn(),
@@ -60,16 +60,51 @@ class Show:
         )
         with Progress(*columns, console=self.console, transient=True) as bar:
             task = bar.add_task("replaying", total=of_slices, completed=done)
-            told_s = self.seconds
 
-            def move(progress: ReplayProgress) -> None:
-                nonlocal told_s
-                day = time.strftime("%d %b %Y", time.gmtime(progress.clock_ms / 1000))
-                bar.update(task, completed=progress.slices, description=f"replaying {day}")
-                if not self.console.is_terminal and self.seconds - told_s >= _TELL_EVERY_S:
-                    told_s = self.seconds
-                    self.say(
-                        f"[{told_s:5.1f} s] replayed until {day}, {progress.slices:,} of {of_slices:,} slices"
-                    )
+            def draw(slices: int, text: str) -> None:
+                bar.update(task, completed=slices, description=text)
 
-            yield move
+            def say(_slices: int, text: str) -> None:
+                self.say(f"[{self.seconds:5.1f} s] {text}")
+
+            if self.console.is_terminal:
+                yield Pulse(draw, done)
+            else:
+                yield Pulse(say, done, every_s=_SAY_EVERY_S)
+
+
+class Pulse:
+    """How far the events and the jobs are: a bar at a terminal, elsewhere a line every few seconds."""
+
+    def __init__(
+        self,
+        show: Callable[[int, str], None],
+        slices: int,
+        *,
+        every_s: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is shown yet.
+
+        Args:
+            show: Called with the slices that are delivered and a text.
+            slices: How many are.
+            every_s: The least time between two calls.
+            monotonic: The clock.
+        """
+        self._show = show
+        self._slices = slices
+        self._every_s = every_s
+        self._monotonic = monotonic
+        self._shown_s = monotonic()
+        self._until = ""
+
+    def beat(self, sent: int, read: int, progress: ReplayProgress | None = None) -> None:
+        """So many records are in the topics, the jobs have read so many of them, and a slice was delivered."""
+        if progress is not None:
+            self._slices = progress.slices
+            self._until = f" until {time.strftime('%d %b %Y', time.gmtime(progress.clock_ms / 1000))}"
+        now_s = self._monotonic()
+        if now_s - self._shown_s >= self._every_s:
+            self._shown_s = now_s
+            self._show(self._slices, f"events{self._until}: {sent:,} sent, {read:,} read by the jobs")

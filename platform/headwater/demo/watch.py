@@ -87,6 +87,10 @@ class Watch:
         """The last version that added rows of each table that is made from a topic, as of the last look."""
         return {name: self.tables[name].last_with_rows for name in TOPIC_OF}
 
+    def records_read(self) -> int:
+        """How many records of their topics the jobs have read, as of the last look."""
+        return sum(sum(self.tables[name].ends.values()) for name in TOPIC_OF)
+
     def behind(
         self, produced: Mapping[TopicPartition, int], rows_until: Mapping[str, int] | None = None
     ) -> list[str]:
