@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,13 +94,36 @@ def duration_text(seconds: float) -> str:
 
 
 @contextmanager
-def waiting(for_what: str) -> Iterator[None]:
-    """Tells a person at a terminal what the command waits for while the block runs; nothing is left of it."""
-    if not sys.stderr.isatty():
+def waiting(for_what: str, *, lines_every_s: float | None = None) -> Iterator[None]:
+    """Tells a person at a terminal what the command waits for while the block runs; nothing is left of it.
+
+    Args:
+        for_what: What to tell.
+        lines_every_s: Where there is no terminal, tell it as well, in a line at once and then each time that so many
+            seconds are over; by default nothing is told there.
+    """
+    if sys.stderr.isatty():
+        with progress_console().status(for_what):
+            yield
+        return
+    if lines_every_s is None:
         yield
         return
-    with progress_console().status(for_what):
+    done = threading.Event()
+    teller = threading.Thread(target=_tell_until, args=(done, for_what, lines_every_s), daemon=True)
+    teller.start()
+    try:
         yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _tell_until(done: threading.Event, for_what: str, every_s: float) -> None:
+    started_s = time.monotonic()
+    print_line(for_what, file=sys.stderr, flush=True)
+    while not done.wait(every_s):
+        print_line(f"  [{time.monotonic() - started_s:3.0f} s] still at it", file=sys.stderr, flush=True)
 
 
 def value_text(value: object) -> str:

@@ -2,13 +2,18 @@
 
 import os
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headwater.cli._common import JsonOption, print_json, print_line, progress_console, waiting
 from headwater.stack.classes import class_archive, ensure_class_archive
-from headwater.stack.jars import ensure_jars, locked_jars
+from headwater.stack.jars import Progress, ensure_jars, locked_jars
 from headwater.stack.java import find_java
 from headwater.stack.places import jars_dir
 from headwater_streams.plural import counted
+
+_LINES_EVERY_S = 5.0  # where no bar can be drawn
 
 
 def setup(json_output: JsonOption = False) -> None:
@@ -18,7 +23,7 @@ def setup(json_output: JsonOption = False) -> None:
     are there and right, the network is not needed; one that is missing, half
     fetched or damaged is fetched again.
 
-    Then a session of Spark does a little work, once, half a minute long: what
+    Then a session of Spark does a little work, once, for 25 to 90 seconds: what
     its Java has loaded is archived beside the jars (200 MB), and each session
     from then on starts in two thirds of the CPU time. Remove the archive at will.
 
@@ -26,24 +31,17 @@ def setup(json_output: JsonOption = False) -> None:
     Example:
       headwater setup
     """
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    columns = (TextColumn("fetching the jars"), BarColumn(), DownloadColumn())
-    with Progress(
-        *columns, console=progress_console(), transient=True, disable=not sys.stderr.isatty()
-    ) as bar:
-        task = bar.add_task("jars", total=None, visible=False)
-        fetched = ensure_jars(
-            os.environ,
-            lambda done_bytes, total_bytes: bar.update(
-                task, completed=done_bytes, total=total_bytes, visible=True
-            ),
-        )
+    with _fetching() as progress:
+        fetched = ensure_jars(os.environ, progress)
     jars, folder, java = locked_jars(), jars_dir(os.environ), find_java(os.environ)
     if fetched and not json_output:
         size_mb = sum(jar.size_bytes for jar in jars) / 1e6
         print_line(f"fetched {counted(len(jars), 'jar')} ({size_mb:.0f} MB) into {folder}", flush=True)
-    with waiting("archiving the classes of a session, once"):
+    archived = class_archive(os.environ, java).exists()
+    with waiting(
+        "archiving what a session's Java loads, once (25 to 90 s)",
+        lines_every_s=None if archived else _LINES_EVERY_S,
+    ):
         problem = ensure_class_archive(os.environ, java)
     if problem:
         print_line(
@@ -52,3 +50,33 @@ def setup(json_output: JsonOption = False) -> None:
     if json_output:
         told = {"fetched": fetched, "folder": str(folder), "jars": [jar.name for jar in jars]}
         print_json(told | {"classes": None if problem else str(class_archive(os.environ, java))})
+
+
+@contextmanager
+def _fetching() -> Iterator[Progress]:
+    """Shows how much of the jars is there: a bar at a terminal, elsewhere a line every few seconds."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("fetching the jars"), BarColumn(), DownloadColumn())
+    with Bar(*columns, console=progress_console(), transient=True) as bar:
+        task = bar.add_task("jars", total=None, visible=False)
+        yield lambda done_bytes, total_bytes: bar.update(
+            task, completed=done_bytes, total=total_bytes, visible=True
+        )
+
+
+def _lines() -> Progress:
+    said_s = float("-inf")
+
+    def say(done_bytes: int, total_bytes: int) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= _LINES_EVERY_S:
+            said_s = time.monotonic()
+            shown = f"fetching the jars: {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
+            print_line(shown, file=sys.stderr, flush=True)
+
+    return say
