@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
 	@$(BIN)/headwater setup
 
-$(STAMP): pyproject.toml constraints.txt .ci/make-venv broker/build_extension.py broker/headwater_broker/log/_records.c
+$(STAMP): pyproject.toml constraints.txt .ci/make-venv tools/install.py broker/build_extension.py broker/headwater_broker/log/_records.c
 	@.ci/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
