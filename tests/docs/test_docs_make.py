@@ -11,7 +11,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 def make_targets(page: str) -> set[str]:
     """The targets that a page says to make."""
-    return set(re.findall(r"(?:`|^ {4})make ([a-z][a-z-]*)", page, re.MULTILINE))
+    return set(re.findall(r"(?:`|^\$ )make ([a-z][a-z-]*)", page, re.MULTILINE))
 
 
 def test_make_targets_that_the_pages_name_are_there() -> None:

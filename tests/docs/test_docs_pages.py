@@ -21,8 +21,7 @@ from doc_pages import (
     steps_of,
 )
 
-PAGES = [page for page in pages() if page.name != "README.md"]
-ALONE = [page for page in PAGES if runs(page) and not needs_broker(page) and not needs_spark(page)]
+ALONE = [page for page in pages() if runs(page) and not needs_broker(page) and not needs_spark(page)]
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
@@ -32,7 +31,7 @@ def test_pages_have_blocks_of_known_kinds(page: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_pages_have_no_code_that_is_only_indented(page: Path) -> None:
     assert indented_code(page.read_text(encoding="utf-8")) == []
 

@@ -1,4 +1,4 @@
-"""The pages of the documentation that need a broker or Spark, run from top to bottom as a reader would."""
+"""The README and the pages that need a broker or Spark, run from top to bottom as a reader would."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from doc_pages import PageRun, name_of, needs_broker, needs_spark, pages, runs
 
-_PAGES = [page for page in pages() if page.name != "README.md" and runs(page)]
+_PAGES = [page for page in pages() if runs(page)]
 _OF_SPARK = [pytest.param(page, id=name_of(page)) for page in _PAGES if needs_spark(page)]
 _OF_BROKERS = [
     pytest.param(page, id=name_of(page), marks=pytest.mark.story)
