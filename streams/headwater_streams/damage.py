@@ -20,7 +20,7 @@ from headwater_streams.errors import StreamsError
 from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, declared_name
 
 FACTS_FILE = "headwater.json"
-"""In a checkpoint, what it was made with; see `runtime.facts`."""
+"""In a checkpoint, what it was made with; see `runtime.run_facts`."""
 _COPY = "put it back from a copy"
 _STORED = ("plan", "progress", "verdict", "swap", "rollback", "kept", "rejected")
 _FOLDERS = ("shadow", "quarantine", "kept", "further", "rebuilt")

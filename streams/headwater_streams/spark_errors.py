@@ -52,6 +52,20 @@ def missing_file(error: BaseException) -> str | None:
     return next((found[1] for text in texts if (found := _GONE.search(text))), None)
 
 
+def full_text(error: BaseException) -> str:
+    """All that an error says, the exceptions of the JVM that it came from among it."""
+    parts = [str(error)]
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(10):
+        if java is None or not hasattr(java, "getCause"):
+            break
+        parts.append(str(java.toString()))
+        java = java.getCause()
+    if error.__cause__ is not None:
+        parts.append(full_text(error.__cause__))
+    return "\n".join(parts)
+
+
 def _causes(error: Py4JJavaError) -> Iterator[Any]:
     java = error.java_exception
     while java is not None:

@@ -12,8 +12,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
-from headwater_streams.runtime.facts import InputFacts, RunFacts, keep_facts
+from headwater_streams.runtime.facts import keep_facts
 from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.run_facts import InputFacts, RunFacts
 
 
 def _flip(path: Path) -> None:

@@ -27,11 +27,11 @@ from headwater_streams.errors import (
 )
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.facts import InputFacts, RunFacts
-from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.run_facts import InputFacts, RunFacts
+from headwater_streams.sinks.marks import generation_id
 from headwater_streams.sources.reader import RecordSource
 
 clicks = hw.topic("clicks", schema="n INT")

@@ -16,8 +16,8 @@ from headwater_streams.durations import parse_duration
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry
 from headwater_streams.plural import counted
-from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.run_facts import facts_of_last_run
 from headwater_streams.sinks.target import declared_name
 
 _STEPS = {

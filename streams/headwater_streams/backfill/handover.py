@@ -18,7 +18,7 @@ from headwater_streams.ledger.entry import LedgerEntry, spelled
 from headwater_streams.ledger.log import commits, lineage, seen_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import move_facts
-from headwater_streams.runtime.generations import generation_id, read_by_ledger
+from headwater_streams.runtime.generations import read_by_ledger
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.stages.failing_rows import FOLDER as FAILING
@@ -26,7 +26,7 @@ from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, ensure_table
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import LiveFile
-from headwater_streams.sinks.marks import last_batch
+from headwater_streams.sinks.marks import generation_id, last_batch
 from headwater_streams.sinks.target import declared_name
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"

@@ -16,6 +16,7 @@ from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_batch, lineage, since_rebuilt
 from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.written import WrittenAs
 from headwater_streams.sources.coordinates import SOURCES
 
 
@@ -52,6 +53,13 @@ def made_again_after(entries: Iterable[LedgerEntry], generation: int) -> dict[st
     for entry in (entry for entry in entries if entry.generation > generation):
         again = dict.fromkeys(entry.extra.get("anew", ()), entry.generation) | again
     return again
+
+
+def written_as(home: Home, name: str) -> WrittenAs:
+    """How the rows of a table were written last, by the ledger."""
+    last = last_batch(home.table(name))
+    final = last is not None and any("emitted" in terms for terms in last.accounting.values())
+    return WrittenAs(final, shares_coordinates(home, name))
 
 
 def _made_of(home: Home, table: str) -> Iterator[Path]:

@@ -33,11 +33,11 @@ from headwater_streams.gateway import empty_frame
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
 from headwater_streams.quality.check import Check
+from headwater_streams.quality.columns import speaks_of
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place, recording, replaying
 from headwater_streams.runtime.plan import Chain, JobPlan, Link, Operator
 from headwater_streams.runtime.requirements import require_watermark
-from headwater_streams.runtime.stages.gates import speaks_of
 from headwater_streams.runtime.unions import inputs_under, marked, origin_of
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide

@@ -1,7 +1,7 @@
 """Whether the files of a checkpoint are what was written: those that Spark and a job read when the query starts.
 
 metadata          the query's id
-headwater.json    what the checkpoint was made with, see `facts`
+headwater.json    what the checkpoint was made with, see `runtime.run_facts`
 offsets/N         where batch N ends; N - 1 as well
 commits/N         that batch N is done, and the watermark behind it
 sources/n/0       where a Kafka source began
@@ -22,7 +22,7 @@ from headwater_streams.runtime.checkpoint import (
     next_watermark_ms,
     read_offsets,
 )
-from headwater_streams.runtime.facts import RunFacts, facts_of_last_run
+from headwater_streams.runtime.run_facts import RunFacts, facts_of_last_run
 from headwater_streams.stored_files import read_bytes
 
 

@@ -19,7 +19,7 @@ from headwater_streams.ledger.log import last_entry, next_commit
 from headwater_streams.runtime.checkpoint import first_lost, last_planned, read_offsets
 from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
+from headwater_streams.runtime.facts import facts_of
 from headwater_streams.runtime.generations import (
     STATELESS,
     current_generation,
@@ -29,6 +29,7 @@ from headwater_streams.runtime.generations import (
 )
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.run_facts import InputFacts, RunFacts, facts_of_last_run
 from headwater_streams.runtime.state_shape import columns_made
 from headwater_streams.sinks.delta_table import column_problems
 from headwater_streams.sinks.target import declared_name

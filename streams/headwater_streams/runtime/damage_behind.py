@@ -10,8 +10,8 @@ from headwater_streams.damage import DamagedFileError, place_of
 from headwater_streams.delta_files import table_damage
 from headwater_streams.errors import StreamsError
 from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
-from headwater_streams.runtime.faults import text_of
 from headwater_streams.runtime.home import Home
+from headwater_streams.spark_errors import full_text
 
 _END = r"[^\s'\",;:)\]]+"
 
@@ -62,7 +62,7 @@ def told_damage(home: Home, tables: Iterable[str] = ()) -> Iterator[None]:
 
 def _paths(error: BaseException, root: Path) -> Iterator[Path]:
     """The paths below a folder that an error names; Spark writes some as URIs."""
-    text = text_of(error)
+    text = full_text(error)
     for told in dict.fromkeys((text, unquote(text))):
         for found in re.finditer(re.escape(str(root)) + "/" + _END, told):
             yield Path(found[0].rstrip("."))

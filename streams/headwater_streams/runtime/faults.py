@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headwater_streams.errors import LeaseLostError, SourceReplacedError, StreamsError, UnavailableError
 from headwater_streams.sinks.delta_table import conflicts
+from headwater_streams.spark_errors import full_text
 
 # Classes of Kafka's Java client and of the JVM, as they stand in Spark's messages and stack traces.
 _AWAY = re.compile(
@@ -23,20 +24,6 @@ _LOST = re.compile(
 )
 
 
-def text_of(error: BaseException) -> str:
-    """All that an error says, the exceptions of the JVM that it came from among it."""
-    parts = [str(error)]
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(10):
-        if java is None or not hasattr(java, "getCause"):
-            break
-        parts.append(str(java.toString()))
-        java = java.getCause()
-    if error.__cause__ is not None:
-        parts.append(text_of(error.__cause__))
-    return "\n".join(parts)
-
-
 def passes(error: BaseException) -> bool:
     """Whether the fault goes away without the job, so that it may be tried again: nothing of it was committed."""
     if isinstance(error, UnavailableError | LeaseLostError | SourceReplacedError):
@@ -48,7 +35,7 @@ def passes(error: BaseException) -> bool:
 
 def away(error: BaseException) -> str | None:
     """What an error says of a broker that does not answer, without the classes around it; None if it says nothing."""
-    text = text_of(error)
+    text = full_text(error)
     found = _AWAY.search(text)
     if found is None:
         return None
@@ -58,7 +45,7 @@ def away(error: BaseException) -> str | None:
 
 def speaks_of_loss(error: BaseException) -> bool:
     """Whether Spark says that input is gone, which it says without the range."""
-    return not isinstance(error, StreamsError) and bool(_LOST.search(text_of(error)))
+    return not isinstance(error, StreamsError) and bool(_LOST.search(full_text(error)))
 
 
 @dataclass(frozen=True)

@@ -29,16 +29,16 @@ from headwater_streams.ledger.repairs import half_done
 from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
 from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import Positions, beyond_end, next_offsets
 from headwater_streams.runtime.readers import read_beyond
+from headwater_streams.runtime.run_facts import facts_of_last_run
 from headwater_streams.runtime.tables import prepare_tables, tables_of
 from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
 from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
-from headwater_streams.sinks.marks import last_batch
+from headwater_streams.sinks.marks import generation_id, last_batch
 from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.reader import Starts
 from headwater_streams.sources.topic_metadata import changed_ids
@@ -47,11 +47,6 @@ Action = Literal["renew", "rebuild"]
 STATELESS = ("row", "scd")
 """The kinds of stage whose state is in the table and its ledger; that of the others is in their checkpoint, too."""
 _NOWHERE: tuple[Positions, dict[str, dict[int, list[int]]], set[str]] = ({}, {}, set())
-
-
-def generation_id(job: str) -> str:
-    """The application id of the mark that holds a job's generation."""
-    return f"{job}/generation"
 
 
 def current_generation(context: StageContext, job: Job) -> int:

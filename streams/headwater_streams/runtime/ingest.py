@@ -24,11 +24,11 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import empty_frame
 from headwater_streams.joins.enrich import trusting
 from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import handed, taking
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.requirements import require_watermark
-from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.ledger.shared import written_as
 from headwater_streams.runtime.analysis import analyse, own_schemas
 from headwater_streams.runtime.chain import with_steps
 from headwater_streams.runtime.context import StageContext
@@ -13,7 +14,7 @@ from headwater_streams.runtime.damage_behind import told_damage
 from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.written import WrittenAs, will_write, written_as
+from headwater_streams.runtime.written import WrittenAs, will_write
 
 
 def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from headwater_streams.damage import DamagedFileError, writer_of
 from headwater_streams.ledger.log import commits, next_commit, since_rebuilt
-from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.run_facts import facts_of_last_run
 
 
 def readers_by_table(home: Home) -> Mapping[str, set[tuple[str, str]]]:

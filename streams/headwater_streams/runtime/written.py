@@ -5,9 +5,6 @@ from dataclasses import dataclass
 
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.log import last_batch
-from headwater_streams.ledger.shared import shares_coordinates
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.plan import JobPlan
 
 
@@ -22,13 +19,6 @@ class WrittenAs:
 
     final: bool = False
     shared: bool = False
-
-
-def written_as(home: Home, name: str) -> WrittenAs:
-    """How the rows of a table were written last, by the ledger."""
-    last = last_batch(home.table(name))
-    final = last is not None and any("emitted" in terms for terms in last.accounting.values())
-    return WrittenAs(final, shares_coordinates(home, name))
 
 
 def will_write(plan: JobPlan, written: Mapping[str, WrittenAs]) -> WrittenAs:

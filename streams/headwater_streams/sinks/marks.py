@@ -54,6 +54,11 @@ def last_batch(table: Path, app_id: str, version: int | None = None) -> int:
     return -1 if found is None else found
 
 
+def generation_id(job: str) -> str:
+    """The application id of the mark that holds a job's generation."""
+    return f"{job}/generation"
+
+
 def _last_of(table: Path, app_id: str, known: _Mark, version: int) -> int | None:
     batch = known.batch
     for number in range(known.version + 1, version + 1):

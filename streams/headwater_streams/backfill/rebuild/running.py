@@ -16,13 +16,12 @@ from headwater_streams.delta_log import has_versions
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import LEDGER_TABLE, commits
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.tables import prepare_tables
-from headwater_streams.sinks.marks import Marks
+from headwater_streams.sinks.marks import Marks, generation_id
 
 _ROUNDS = 5
 _LITTLE = 0.01  # of all rows: what comes in while so much is read is little enough

@@ -13,9 +13,9 @@ from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.gateway import empty_frame
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.quality.check import Check
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.sources.coordinates import OFFSET, PLACE
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput

@@ -7,10 +7,9 @@ from headwater_streams.delta_log import has_versions
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import first_lost, told_lost
-from headwater_streams.runtime.facts import RunFacts, facts_of_last_run
-from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.marks import last_batch
+from headwater_streams.runtime.run_facts import RunFacts, facts_of_last_run
+from headwater_streams.sinks.marks import generation_id, last_batch
 from headwater_streams.sinks.target import declared_name
 
 

@@ -1,17 +1,17 @@
 """Checks that judge rows or batches without taking rows aside: `fail` stops the job before the commit, `warn` tells."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.plural import counted
-from headwater_streams.quality.check import Check, On
+from headwater_streams.quality.check import On
+from headwater_streams.quality.columns import speaks_of
 from headwater_streams.quality.guarded import judged, violates
 from headwater_streams.runtime.job import Job
 
@@ -91,29 +91,3 @@ class CheckGate:
                 raise CheckFailedError(f"{message}; nothing of the batch was committed")
             self.warnings.append(message)
             _log.warning(message)
-
-
-def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The row checks that speak of the rows' columns."""
-
-    def speaks(check: Check) -> bool:
-        try:
-            rows.filter(F.expr(check.expression))
-        except AnalysisException:
-            return False
-        return True
-
-    return tuple(filter(speaks, checks))
-
-
-def speaks_of(frame: DataFrame, check: Check) -> bool:
-    """Whether a check, of rows or of a batch, speaks of a frame's columns."""
-    try:
-        frame.select(_aggregate(check))
-    except AnalysisException:
-        return False
-    return True
-
-
-def _aggregate(check: Check) -> Column:
-    return F.expr(check.expression) if check.level == "batch" else F.count_if(F.expr(check.expression))

@@ -24,8 +24,9 @@ from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError, LookupKeyError
 from headwater_streams.gateway import compute, empty_frame
 from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.once import GIVEN, require_once
 from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in

@@ -26,6 +26,7 @@ from headwater_streams.ledger.entry import (
     watermark_to_json,
 )
 from headwater_streams.quality.check import Check
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.job import Job
@@ -34,7 +35,6 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.spark_watermark import watermark_node
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.failing_rows import Found, failing_to_come
-from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.warm_up import WarmUp

@@ -21,11 +21,12 @@ from headwater_streams.columns import col
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.failing_rows import Found
-from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import gone_until
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.watermark import Watermark

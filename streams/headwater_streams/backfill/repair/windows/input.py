@@ -11,9 +11,10 @@ from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.values import Span
 from headwater_streams.columns import col
 from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import Place, problem_of
 from headwater_streams.sinks.delta_table import read_files
 from headwater_streams.sinks.live_files import files_between
