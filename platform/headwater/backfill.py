@@ -38,11 +38,11 @@ from headwater_streams.backfill.diff import SHOWN, Diff
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.repair.selection import Moment, Rows
 from headwater_streams.backfill.store import AnyPlan, BackfillFolder
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 
 __all__ = [
     "BackfillError",

@@ -1,22 +1,15 @@
 """The job API: what `import headwater as hw` gives."""
 
-from headwater_streams.aggregates import KeyGroups, grouped, latest, top
-from headwater_streams.dedup import ByKey, ByOffset, BySequence, by_key, by_offset, by_sequence
-from headwater_streams.joins.as_of import AsOf, as_of
-from headwater_streams.joins.enrich import enrich
-from headwater_streams.joins.interval import IntervalJoin, join
-from headwater_streams.joins.union import union
-from headwater_streams.quality.check import Check
-from headwater_streams.runtime.job import check, job
-from headwater_streams.sinks.scd_target import ScdTarget, scd1, scd2
-from headwater_streams.sinks.target import DeltaTarget, delta
-from headwater_streams.sources.avro_value import Avro, avro
-from headwater_streams.sources.csv_value import Csv, csv
-from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
-from headwater_streams.sources.lookup import LookupInput, lookup
-from headwater_streams.sources.parsers import Parser, access_log, key_value, syslog, template
-from headwater_streams.sources.protobuf_value import Protobuf, protobuf
-from headwater_streams.windows import (
+from headwater_streams.base.check import Check
+from headwater_streams.base.target import DeltaTarget, delta
+from headwater_streams.delta.scd_target import ScdTarget, scd1, scd2
+from headwater_streams.operators.aggregates import KeyGroups, grouped, latest, top
+from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence, by_key, by_offset, by_sequence
+from headwater_streams.operators.joins.as_of import AsOf, as_of
+from headwater_streams.operators.joins.enrich import enrich
+from headwater_streams.operators.joins.interval import IntervalJoin, join
+from headwater_streams.operators.joins.union import union
+from headwater_streams.operators.windows import (
     CountWindow,
     CumulativeWindow,
     HoppingWindow,
@@ -28,6 +21,13 @@ from headwater_streams.windows import (
     session,
     tumbling,
 )
+from headwater_streams.plan.job import check, job
+from headwater_streams.sources.avro_value import Avro, avro
+from headwater_streams.sources.csv_value import Csv, csv
+from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
+from headwater_streams.sources.lookup import LookupInput, lookup
+from headwater_streams.sources.parsers import Parser, access_log, key_value, syslog, template
+from headwater_streams.sources.protobuf_value import Protobuf, protobuf
 
 __all__ = [
     "AsOf",

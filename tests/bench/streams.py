@@ -48,12 +48,12 @@ from headwater.demo.flights import Flight, read_month
 from headwater.running.environment import find_jobs
 from headwater.stack.session import spark_session
 from headwater_streams.ledger.log import commits
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.inputs import OFFSETS_PER_BATCH
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from support.processes import cpu_s, running
 
 TOPIC, PARTITIONS = "departures", 3

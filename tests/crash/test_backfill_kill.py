@@ -45,7 +45,7 @@ from amount import drawn_seed
 from headwater_broker.testing import broker
 from headwater_streams import backfill
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 ROUNDS = int(os.environ.get("HEADWATER_BACKFILL_KILLS", "0"))
 SEED = drawn_seed()

@@ -25,7 +25,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from amount import amount, drawn_seed
 from headwater_broker.testing import broker
-from headwater_streams.dedup.verdicts import Seen, judge
+from headwater_streams.operators.dedup.verdicts import Seen, judge
 
 KILLS = amount("HEADWATER_KILLS", small=3, full=10)
 SEED = drawn_seed()

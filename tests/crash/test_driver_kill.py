@@ -29,7 +29,7 @@ from deltalake import DeltaTable
 from amount import amount, drawn_seed
 from headwater_broker.testing import broker
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 KILLS = amount("HEADWATER_DRIVER_KILLS", small=1, full=2)
 SEED = drawn_seed()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.loader import load_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

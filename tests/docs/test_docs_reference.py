@@ -13,7 +13,7 @@ from headwater.errors import EXIT_CODES
 from headwater_broker.log import CONFIG_KEYS
 from headwater_broker.server.properties import known_properties
 from headwater_streams import api
-from headwater_streams.ledger.entry import TERMS
+from headwater_streams.base.ledger_entry import TERMS
 from headwater_streams.streaming_sql.calls import FUNCTIONS
 
 PAGES = pages()

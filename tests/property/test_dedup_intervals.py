@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater_streams.dedup import IntervalSet
-from headwater_streams.dedup.verdicts import IMPLAUSIBLE, Seen, judge
+from headwater_streams.operators.dedup import IntervalSet
+from headwater_streams.operators.dedup.verdicts import IMPLAUSIBLE, Seen, judge
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), max_size=25)
 

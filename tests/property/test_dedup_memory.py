@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from amount import amount, drawn_seed
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.memory import WHOLE_EVERY, ColdOrigins, account
-from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import commits, seen_of
+from headwater_streams.operators.dedup.intervals import IntervalSet
+from headwater_streams.operators.dedup.memory import WHOLE_EVERY, ColdOrigins, account
+from headwater_streams.operators.dedup.verdicts import Seen, judge, own_key, seen_from
 
 AT_HAND = 6
 ORIGINS = 40

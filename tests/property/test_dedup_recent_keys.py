@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amount import amount
-from headwater_streams.dedup.recent_keys import RecentKeys
+from headwater_streams.operators.dedup.recent_keys import RecentKeys
 
 WITHIN, DELAY = 10, 5
 ROW = st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 60))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater_streams.sinks.file_statistics import statistics_of
+from headwater_streams.delta.file_statistics import statistics_of
 
 
 @settings(max_examples=50, deadline=None)

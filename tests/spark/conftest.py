@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from headwater.running.pytest_plugin import SMALL_BATCHES, drive, session_of_tests
-from headwater_streams.names import quoted
+from headwater_streams.base.names import quoted
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
 from headwater_streams.sources.problems import PROBLEMS

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.facts import keep_facts
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.run_facts import InputFacts, RunFacts
+from headwater_streams.spark.run_facts import InputFacts, RunFacts
+from headwater_streams.storage.home import Home
 
 
 def _flip(path: Path) -> None:

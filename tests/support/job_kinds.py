@@ -24,9 +24,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.columns import col, cols
-from headwater_streams.names import quoted
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.base.names import quoted
+from headwater_streams.plan.job import Job, bind
+from headwater_streams.spark.columns import col, cols
 from headwater_streams.streaming_sql import load_sql
 from headwater_streams.testing import JobDriver, SimulatedCrash
 

@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater.running.pytest_plugin import SMALL_BATCHES
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,9 +7,9 @@ from deltalake import CommitProperties, write_deltalake
 
 from headwater_streams.backfill.estimate import estimated_s, live_rate
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
-from headwater_streams.runtime.home import Home
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.progress import ProgressLog
+from headwater_streams.storage.home import Home
 
 PLANNED = RebuildPlan(
     id="clean-1", job="clean", reference="", kind="row", target="silver.clicks", sides=(), further=(), keys=(),

@@ -2,7 +2,7 @@
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.failing import KnownFailing
-from headwater_streams.runtime.job import ErrorBound
+from headwater_streams.plan.job import ErrorBound
 
 A, B, C, D = [("sales", 0, offset) for offset in range(4)]
 

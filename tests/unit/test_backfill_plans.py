@@ -22,11 +22,11 @@ from headwater_streams.backfill.rewind.sides import why_not_undone
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.repairs import half_done
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
+from headwater_streams.plan.job import bind
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.home import Home
 
 clicks = hw.topic("clicks", schema="n INT")
 

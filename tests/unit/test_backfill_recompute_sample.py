@@ -7,7 +7,7 @@ import pytest
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.sampling import LEAST, limit_of, pick_offsets, pick_windows
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 
 GAPPED = Offsets({("t", 0): ((0, 40), (60, 100)), ("t", 1): ((5, 10),)})
 

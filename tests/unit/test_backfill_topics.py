@@ -19,20 +19,20 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.versions import batch_at, versions
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.topics import ids_of_topics, on_same_topics, require_same_topics
-from headwater_streams.errors import (
+from headwater_streams.base.errors import (
     DataLossError,
     IncompatibleStateError,
     JobDefinitionError,
     UnavailableError,
 )
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.delta.marks import generation_id
+from headwater_streams.plan.job import Job, bind
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job, bind
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.run_facts import InputFacts, RunFacts
-from headwater_streams.sinks.marks import generation_id
 from headwater_streams.sources.reader import RecordSource
+from headwater_streams.spark.run_facts import InputFacts, RunFacts
+from headwater_streams.storage.home import Home
 
 clicks = hw.topic("clicks", schema="n INT")
 both = hw.topic("clicks", "taps", schema="n INT")

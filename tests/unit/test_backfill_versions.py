@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.cli import main
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
 
 JOB, TABLE = "clean_departures", "silver.departures"
 REFERENCE = f"jobs/flights.py:{JOB}"

@@ -6,13 +6,13 @@ import pytest
 
 from damaged_files import DAMAGES, with_checksum, write_batch, write_checkpoint
 from headwater.cli import main
-from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.checkpoint import first_lost, next_batch, read_offsets
-from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
-from headwater_streams.runtime.damage_behind import damage_behind
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.stages.failing_rows import keep_failing, known_failing
+from headwater_streams.spark.checkpoint import first_lost, next_batch, read_offsets
+from headwater_streams.spark.checkpoint_damage import checkpoint_damage
+from headwater_streams.spark.damage_behind import damage_behind
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.home import Home
 
 HARMLESS = {("metadata", "gone"), ("headwater.json", "gone"), ("commits/2", "gone"), ("sources/0/0", "gone")}
 """Spark makes the id anew and runs the last batch again, which the table has; the rest a start writes again."""

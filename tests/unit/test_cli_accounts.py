@@ -10,10 +10,10 @@ import pytest
 from headwater.cli import main
 from headwater.cli._accounts import account_of, told_of
 from headwater.running.status import accounts_since, job_status, log_ends
-from headwater_streams.errors import UnavailableError
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
-from headwater_streams.plural import counted
-from headwater_streams.runtime.home import Home
+from headwater_streams.base.errors import UnavailableError
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.base.plural import counted
+from headwater_streams.storage.home import Home
 
 PEOPLE, BOTS = "silver.people", "silver.bots"
 

@@ -26,7 +26,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import Finding, Verdict
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 MORE = "more: headwater backfill preview split-1 --limit N"
 

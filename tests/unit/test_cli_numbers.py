@@ -16,8 +16,8 @@ from headwater.errors import UsageError
 from headwater.ship.listener import parse_address as parse_syslog_address
 from headwater.sql.delta import parse_at
 from headwater.stack.ports import parse_address
-from headwater_streams.durations import parse_duration
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.durations import parse_duration
+from headwater_streams.base.errors import JobDefinitionError
 
 ODD = ["1_000", "\u0661\u0660", "\u00b2", "1\u00a0", "0x10", "9" * 5000]
 

@@ -9,8 +9,8 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from headwater.cli import main
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
-from headwater_streams.runtime.home import Home
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.storage.home import Home
 
 PEOPLE, BOTS, ALONE = "silver.people", "silver.bots", "silver.alone"
 PATHS, INGEST = "gold.paths", "gold.paths__ingest_requests"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headwater_streams.dedup.key_files import KeyFiles
-from headwater_streams.dedup.recent_keys import KEY_SCHEMA
+from headwater_streams.operators.dedup.key_files import KeyFiles
+from headwater_streams.operators.dedup.recent_keys import KEY_SCHEMA
 
 
 def keys(at_us: int) -> pa.Table:

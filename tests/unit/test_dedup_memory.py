@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.memory import ColdOrigins, take_over
+from headwater_streams.operators.dedup.intervals import IntervalSet
+from headwater_streams.operators.dedup.memory import ColdOrigins, take_over
 
 
 def let_go(table: Path, job: str, generation: int, end: int) -> list[str]:

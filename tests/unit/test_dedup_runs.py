@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from headwater_streams.dedup.runs import unrolled
+from headwater_streams.operators.dedup.runs import unrolled
 
 Row = tuple[str, str, int, int, int]
 """Key, topic, partition, offset here, offset there less offset here."""

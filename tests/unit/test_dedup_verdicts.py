@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.verdicts import IMPLAUSIBLE, judge
+from headwater_streams.operators.dedup.intervals import IntervalSet
+from headwater_streams.operators.dedup.verdicts import IMPLAUSIBLE, judge
 
 
 def test_offset_at_the_limit_is_believed_and_the_next_one_is_not() -> None:

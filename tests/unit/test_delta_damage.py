@@ -15,20 +15,20 @@ from headwater.cli import main
 from headwater.running.status import accounts_since, job_status, log_ends
 from headwater.sql.errors import SqlError
 from headwater.sql.session import SqlSession
-from headwater_streams.damage import DamagedFileError, writer_of
-from headwater_streams.delta_files import opened_table, reading, table_damage
-from headwater_streams.delta_log import log_damage, log_files
-from headwater_streams.delta_rows import dataset_of
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.delta.live_files import all_files
+from headwater_streams.delta.marks import Marks, last_batch
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.cleaning import clean_log
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import commits, last_entry, next_commit
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.progress import ProgressLog
 from headwater_streams.runtime.readers import read_beyond, readers_by_table
-from headwater_streams.sinks.live_files import all_files
-from headwater_streams.sinks.marks import Marks, last_batch
+from headwater_streams.storage.damage import DamagedFileError, writer_of
+from headwater_streams.storage.delta_files import opened_table, reading, table_damage
+from headwater_streams.storage.delta_log import log_damage, log_files
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
 
 TABLE, OTHER = "silver.clean", "silver.other"
 ROWS = 10
@@ -276,7 +276,7 @@ def test_commit_beside_a_writer_is_not_told_as_gone(home: Home, monkeypatch: pyt
         names = whole(folder)
         return [name for name in names if not name.endswith("1.json")] if len(listed) == 1 else names
 
-    monkeypatch.setattr("headwater_streams.delta_log.os.listdir", half)
+    monkeypatch.setattr("headwater_streams.storage.delta_log.os.listdir", half)
     assert [version for version, _ in log_files(home.table(TABLE))] == [0, 1, 2]
     assert next_commit(home.table("silver.none")) == 0
 

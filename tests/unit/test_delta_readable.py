@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, take_over
-from headwater_streams.delta_rows import remove_rows
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import LEDGER_TABLE
-from headwater_streams.runtime.home import Home
+from headwater_streams.operators.dedup.intervals import IntervalSet
+from headwater_streams.operators.dedup.memory import SEEN_TABLE, ColdOrigins, take_over
 from headwater_streams.runtime.progress import PROGRESS_TABLE, ProgressLog
 from headwater_streams.runtime.upkeep import Upkeep, tidy
-from headwater_streams.sinks.compaction import compact
+from headwater_streams.storage.delta_rows import remove_rows
+from headwater_streams.storage.home import Home
 
 TABLE = "silver.clicks"
 

@@ -7,8 +7,8 @@ import pytest
 
 from headwater.demo.reconcile import LogRecord
 from headwater.demo.watch import Watch
-from headwater_streams.ledger.entry import Kind, LedgerEntry, SourceRange
-from headwater_streams.runtime.home import Home
+from headwater_streams.base.ledger_entry import Kind, LedgerEntry, SourceRange
+from headwater_streams.storage.home import Home
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from headwater.running.home_damage import home_damage
 from headwater.stack.checks import examine
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.quality.result import RESULT_FILE, SuiteResult, stored_results
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.progress import ProgressLog
+from headwater_streams.storage.home import Home
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from headwater_streams.runtime import reached as reached_module
-from headwater_streams.runtime.job import bind
+from headwater_streams.plan import reached as reached_module
+from headwater_streams.plan.job import bind
 
 _HEAD = """
 import headwater as hw

@@ -19,12 +19,12 @@ from headwater.cli._watch import jobs_table
 from headwater.errors import UsageError
 from headwater.running.explaining import explain_job
 from headwater.running.progress import progress_of
-from headwater_streams.errors import UnavailableError
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.home import Home
+from headwater_streams.base.errors import UnavailableError
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.runtime.progress import ProgressLog
-from headwater_streams.runtime.run_facts import InputFacts, RunFacts
 from headwater_streams.runtime.upkeep import Upkeep, tidy
+from headwater_streams.spark.run_facts import InputFacts, RunFacts
+from headwater_streams.storage.home import Home
 
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JOIN = RunFacts(

@@ -7,12 +7,12 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from headwater.cli import main
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger import audit
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.facts import keep_facts
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.run_facts import RunFacts
+from headwater_streams.spark.run_facts import RunFacts
+from headwater_streams.storage.home import Home
 
 CHAIN, STEP, INGEST = "gold.chain", "gold.chain__step_1", "gold.chain__step_1__ingest_clicks"
 OTHER = "gold.chain_of_others"

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.audit.results import written_again
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 TOLD = (
     "gold.delays: 1 row of windows that were open at the swap of backfill delays-1 was written again by the live job "

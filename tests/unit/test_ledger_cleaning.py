@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, source_to_json
+from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.cleaning import clean_log, next_versions
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange, source_to_json
 from headwater_streams.ledger.log import commits, commits_backwards, first_version, last_entry, seen_of
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.upkeep import vacuum
-from headwater_streams.sinks.compaction import compact
+from headwater_streams.storage.home import Home
 
 TABLE = "silver.clicks"
 SCHEMA = pa.schema(

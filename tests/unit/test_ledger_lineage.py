@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater_streams.backfill.rewind.sides import undone_of
-from headwater_streams.ledger.entry import LedgerEntry, is_undone
+from headwater_streams.base.ledger_entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import last_entry, lineage, seen_of, since_rebuilt
 from headwater_streams.ledger.shared import made_again_after
 

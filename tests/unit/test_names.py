@@ -11,15 +11,15 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from headwater_streams.backfill.store import BackfillFolder, UnknownBackfillError
-from headwater_streams.errors import JobDefinitionError, UnknownNameError
-from headwater_streams.names import column_problem, folded, named_twice, plain_name, quoted, twins
+from headwater_streams.base.errors import JobDefinitionError, UnknownNameError
+from headwater_streams.base.names import column_problem, folded, named_twice, plain_name, quoted, twins
+from headwater_streams.loader import load_jobs
+from headwater_streams.operators.windows.tumbling import TumblingWindow
+from headwater_streams.plan.job import bind
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.result import stored_results
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
-from headwater_streams.runtime.loader import load_jobs
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.tables import name_problems_of
-from headwater_streams.windows.tumbling import TumblingWindow
+from headwater_streams.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 clicks = hw.topic("clicks", schema="who STRING")

@@ -7,7 +7,7 @@ import sys
 import pytest
 from pyspark.serializers import SpecialLengths, read_int
 
-from headwater_streams.python_daemon import handle_worker_exception
+from headwater_streams.spark.python_daemon import handle_worker_exception
 
 
 class _SilentError(Exception):
@@ -40,7 +40,7 @@ def test_exception_is_written_whole(error: Exception, told: str) -> None:
 
 def test_workers_write_their_exceptions_so() -> None:
     told = (
-        "import headwater_streams.python_daemon as ours, pyspark.daemon, pyspark.worker as worker\n"
+        "import headwater_streams.spark.python_daemon as ours, pyspark.daemon, pyspark.worker as worker\n"
         "print(worker.handle_worker_exception is ours.handle_worker_exception)"
     )
     found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)

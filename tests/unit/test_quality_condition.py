@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from headwater_streams.base.condition import aggregates_in, enclosed, has_aggregate
 from headwater_streams.quality import Check
-from headwater_streams.quality.condition import aggregates_in, enclosed, has_aggregate
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.loader import load_jobs
-from headwater_streams.runtime.reached import reached, tree_of
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.loader import load_jobs
+from headwater_streams.plan.reached import reached, tree_of
 
 MODULE = """
 import re
@@ -88,7 +88,7 @@ def more(price: Column) -> Column:
 
 PROGRAM = """
 import os, sys
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.loader import load_jobs
 
 for folder in sys.argv[1:]:
     child = os.fork()  # modules of one name are loaded once in a process

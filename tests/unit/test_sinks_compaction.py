@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headwater_streams.delta_rows import dataset_of
-from headwater_streams.sinks.compaction import compact
+from headwater_streams.delta.compaction import compact
+from headwater_streams.storage.delta_rows import dataset_of
 
 BOTH, NO_DICTIONARY, NO_STATISTICS, NEITHER = (True, True), (False, True), (True, False), (False, False)
 """Whether a column of the file has a dictionary, and bounds in the log."""

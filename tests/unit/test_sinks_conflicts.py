@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 _FRESH = """
-import headwater_streams.sinks.delta_table
+import headwater_streams.delta.delta_table
 from pyspark.errors.exceptions import captured
 print(captured.convert_exception.__module__)
 """

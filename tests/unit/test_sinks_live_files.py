@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headwater_streams.sinks.live_files import files_between, files_with
+from headwater_streams.delta.live_files import files_between, files_with
 
 _SCHEMA = pa.schema([("carrier", pa.string()), ("hour", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 _START = datetime(2013, 1, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from headwater_streams.sinks import marks
-from headwater_streams.sinks.marks import Marks
+from headwater_streams.delta import marks
+from headwater_streams.delta.marks import Marks
 
 
 def _commit(table: Path, app_id: str | None, batch: int = 0) -> None:

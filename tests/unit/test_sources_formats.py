@@ -8,7 +8,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FieldDescriptor
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.decode import value_schema
 from protobuf_descriptors import DEPARTURE, descriptors
 

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.parsers import access_log, key_value, syslog, template
 
 

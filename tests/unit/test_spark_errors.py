@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
 
-from headwater_streams.spark_errors import told_of_rows
+from headwater_streams.spark.spark_errors import told_of_rows
 
 
 @dataclass

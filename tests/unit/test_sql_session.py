@@ -19,7 +19,7 @@ from headwater.sql import Catalog, Result, SqlError, SqlSession, UnknownTableErr
 from headwater.sql.delta import parse_at
 from headwater.sql.output import print_table, write_csv, write_json
 from headwater.sql.prompt import run_prompt
-from headwater_streams.delta_rows import dataset_of
+from headwater_streams.storage.delta_rows import dataset_of
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from damaged_files import DAMAGES, with_checksum
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.stored_files import read_bytes, read_json, write_json
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.stored_files import read_bytes, read_json, write_json
 
 VALUE = {"job": "delays", "rows": 17, "state": ["Aggregate(who, \u00fc)"], "ids": {"0": None}, "share": 0.5}
 

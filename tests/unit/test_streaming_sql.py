@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.loader import load_jobs
+from headwater_streams.plan.job import Job
 
 TOPIC = """topic('departures', schema => 'carrier STRING, delay INT, at TIMESTAMP', event_time => 'at',
                  watermark => '1 hour')"""

@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import StructType
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 
 
 class Frame:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater_streams.errors import DataLossError, IncompatibleStateError
+from headwater_streams.base.errors import DataLossError, IncompatibleStateError
 from headwater_streams.runtime.compatibility import Difference, Remedy, compare, remedy_of, require_compatible
 from headwater_streams.runtime.facts import keep_facts
 from headwater_streams.runtime.positions import check_positions
-from headwater_streams.runtime.run_facts import InputFacts, RunFacts, facts_of_last_run
 from headwater_streams.sources.topic_metadata import changed_ids
+from headwater_streams.spark.run_facts import InputFacts, RunFacts, facts_of_last_run
 
 INPUT = InputFacts("topic", {"clicks": "id-1"}, "10 minutes", {"n": "int"})
 ROW = RunFacts(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from amount import drawn_seed
-from headwater_streams.errors import (
+from headwater_streams.base.errors import (
     CheckFailedError,
     DataLossError,
     JobDefinitionError,

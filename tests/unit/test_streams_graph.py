@@ -10,9 +10,9 @@ from rich.console import Console
 
 import headwater as hw
 from headwater.cli._graph import svg_of, tree_of
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.graph import Graph, Node, graph_of
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.plan.graph import Graph, Node, graph_of
+from headwater_streams.plan.job import bind
 
 clicks = hw.topic("clicks", schema="page STRING", event_time=None)
 pages = hw.topic("pages", schema="page STRING")

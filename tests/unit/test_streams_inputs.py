@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.avro_value import avro
 from headwater_streams.sources.csv_value import csv
 from headwater_streams.sources.inputs import topic

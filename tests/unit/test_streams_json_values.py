@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T
 
-from headwater_streams.json_values import exact_number, exact_values
+from headwater_streams.base.json_values import exact_number, exact_values
 
 DIGITS = "123456789012345678901234567890"
 

@@ -1,6 +1,6 @@
 """Ledger entries: what is written is read back, and books that do not balance say so."""
 
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange, merge_ranges
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, merge_ranges
 
 ENTRY = LedgerEntry(
     "clean",

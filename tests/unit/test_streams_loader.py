@@ -6,8 +6,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.loader import load_jobs
 
 _HEAD = """
 import headwater as hw

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import types as T
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.streaming_sql import load_sql
 
 RESULT = T.StructType(

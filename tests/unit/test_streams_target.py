@@ -3,7 +3,7 @@
 import pytest
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 
 
 @pytest.mark.parametrize(

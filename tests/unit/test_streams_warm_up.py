@@ -1,6 +1,6 @@
 """What a new generation reads again for its state: found in the ledger alone."""
 
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import Commit
 from headwater_streams.runtime.warm_up import WarmUp, first_needed, offsets_needed
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from headwater.errors import EXIT_FAILED, EXIT_USAGE, UserError
 from headwater_broker.shown import escaped_text
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.errors import UnknownNameError
+from headwater_streams.base.errors import UnknownNameError
+from headwater_streams.storage.damage import DamagedFileError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 _OF_A_TABLE = ("written", "filtered")
 """The terms that differ from table to table of one job; of these no sum is a number of records."""

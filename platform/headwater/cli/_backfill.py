@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cli._common import console, duration_text, print_line, print_table, value_text
 from headwater.errors import UsageError
-from headwater_streams.ledger.entry import spelled
+from headwater_streams.base.ledger_entry import spelled
+from headwater_streams.base.plural import counted
+from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.repairs import again
-from headwater_streams.plural import counted
-from headwater_streams.sinks.target import declared_name
 
 if TYPE_CHECKING:
     from headwater_streams.backfill import BackfillPlan, BatchVersion, Verdict

@@ -10,14 +10,14 @@ from headwater.cli._common import waiting
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 
 if TYPE_CHECKING:
+    from headwater_streams.plan.job import Job
     from headwater_streams.runtime.context import StageContext
-    from headwater_streams.runtime.home import Home
-    from headwater_streams.runtime.job import Job
+    from headwater_streams.storage.home import Home
 
 
 def home_of(home: Path) -> "Home":
     """The home, whatever the current folder becomes."""
-    from headwater_streams.runtime.home import Home
+    from headwater_streams.storage.home import Home
 
     return Home(home.resolve())
 
@@ -26,7 +26,7 @@ def home_of(home: Path) -> "Home":
 def errors() -> Iterator[None]:
     """Tells what was refused in the block as a person's mistake, or as something that failed."""
     from headwater_streams.backfill.store import UnknownBackfillError
-    from headwater_streams.errors import JobDefinitionError, StreamsError
+    from headwater_streams.base.errors import JobDefinitionError, StreamsError
 
     try:
         yield
@@ -42,7 +42,7 @@ def session_of(
 ) -> Iterator["StageContext"]:
     """A session, stopped after the block; a brief one is for some seconds."""
     from headwater.running.environment import open_environment
-    from headwater_streams.runtime.damage_behind import told_damage
+    from headwater_streams.spark.damage_behind import told_damage
 
     with waiting("starting Spark"):
         environment = open_environment(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.cli._backfill_job import errors, home_of, planned_job
 from headwater.cli._common import print_json, print_line, progress_console
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 
 def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool, nice: int) -> None:

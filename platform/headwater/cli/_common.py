@@ -19,7 +19,7 @@ from headwater_broker.shown import escaped, escaped_json, escaped_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headwater_streams.damage import DamagedFileError
+    from headwater_streams.storage.damage import DamagedFileError
 
 DEFAULT_HOME = Path(".headwater")
 

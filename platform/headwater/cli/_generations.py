@@ -16,7 +16,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import UserError
-from headwater_streams.ledger.entry import spelled
+from headwater_streams.base.ledger_entry import spelled
 
 if TYPE_CHECKING:
     from headwater_streams.runtime.generations import Action
@@ -89,7 +89,7 @@ def _begin(
     ingest: bool = False,
 ) -> None:
     from headwater.running.environment import find_jobs, open_environment
-    from headwater_streams.errors import StreamsError
+    from headwater_streams.base.errors import StreamsError
     from headwater_streams.runtime.renewal import begin_generations, gone_since_read, ingest_of_other_code
     from headwater_streams.runtime.warm_up import WarmUp
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.tree import Tree
 
 if TYPE_CHECKING:
-    from headwater_streams.runtime.graph import Graph, Node
+    from headwater_streams.plan.graph import Graph, Node
 
 _FILL = {"topic": "#fde9c8", "job": "#ffffff", "table": "#d8e8f7"}
 _COLUMN_GAP, _ROW, _BOX, _MARGIN, _LETTER = 60, 52, 32, 16, 7.4

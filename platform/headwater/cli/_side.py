@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from headwater.cli._common import console, print_json, print_line
 from headwater.errors import UsageError
-from headwater_streams.nearest import nearest
-from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
+from headwater_streams.base.nearest import nearest
+from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
 
 if TYPE_CHECKING:
-    from headwater_streams.runtime.home import Home
+    from headwater_streams.storage.home import Home
 
 _KINDS = {LATE_SUFFIX: "late", QUARANTINE_SUFFIX: "rejected"}
 _INGEST = "__ingest_"
@@ -27,7 +27,7 @@ def show_side(
     """
     from headwater.sql.output import json_text, print_table
     from headwater.sql.session import SqlSession
-    from headwater_streams.runtime.home import Home
+    from headwater_streams.storage.home import Home
 
     _refuse_side(table, suffix)
     place, named = Home(home), table.removesuffix(suffix)

@@ -7,8 +7,8 @@ import typer
 
 from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_line, print_table
 from headwater.errors import EXIT_FAILED, UsageError
-from headwater_streams.nearest import nearest
-from headwater_streams.plural import counted
+from headwater_streams.base.nearest import nearest
+from headwater_streams.base.plural import counted
 
 if TYPE_CHECKING:
     from headwater_streams.ledger.audit import TableAudit
@@ -36,7 +36,7 @@ def audit(
       headwater audit silver.departures --json
     """
     from headwater_streams.ledger.audit import audit_home, removed_tables
-    from headwater_streams.runtime.home import Home
+    from headwater_streams.storage.home import Home
 
     if not home.is_dir():
         raise UsageError(f"there is no folder {home}; --home names the one that holds the tables")
@@ -77,7 +77,7 @@ def _print(audits: "list[TableAudit]") -> None:
 
 
 def _identity(found: "TableAudit", terms: dict[str, int]) -> dict[str, int]:
-    from headwater_streams.ledger.entry import TERMS
+    from headwater_streams.base.ledger_entry import TERMS
 
     return {term: terms[term] for term in ("read", *TERMS[found.kind]) if term in terms}
 

@@ -18,8 +18,8 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
+from headwater_streams.storage.damage import DamagedFileError
 
 app = typer.Typer(
     rich_markup_mode="rich",

@@ -15,7 +15,7 @@ from headwater.errors import UsageError, UserError
 from headwater_broker.log.unreadable import UNREADABLE_HEADER
 from headwater_broker.shown import escaped_data, escaped_json
 from headwater_broker.wire.fetch import PAST_UNREADABLE
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 _BATCH = 500
 

@@ -19,7 +19,7 @@ from headwater.cli._common import (
 from headwater.cli._kafka import Cluster, parse_timestamp_ms, resolve_offset
 from headwater.errors import UsageError, UserError
 from headwater_broker.numbers import is_natural
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 

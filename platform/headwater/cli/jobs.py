@@ -21,13 +21,13 @@ from headwater.cli._common import (
 )
 from headwater.cli._generations import rebuild, renew
 from headwater.errors import EXIT_FAILED, UsageError, UserError
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.plural import counted
-from headwater_streams.sinks.target import declared_name
+from headwater_streams.base.plural import counted
+from headwater_streams.base.target import declared_name
+from headwater_streams.storage.damage import DamagedFileError
 
 if TYPE_CHECKING:
+    from headwater_streams.plan.job import Job
     from headwater_streams.runtime.compatibility import Difference
-    from headwater_streams.runtime.job import Job
     from headwater_streams.runtime.runner import JobRunner
     from headwater_streams.sources.inputs import Input
 
@@ -89,7 +89,7 @@ def check(
       headwater jobs check my_team.jobs:delays --json
     """
     from headwater.running.environment import open_environment
-    from headwater_streams.errors import StreamsError
+    from headwater_streams.base.errors import StreamsError
     from headwater_streams.runtime.compatibility import remedy_of, require_compatible, since_last_run
     from headwater_streams.runtime.generations import current_generation
     from headwater_streams.runtime.planning import plan_jobs
@@ -192,8 +192,8 @@ def graph(
       headwater jobs graph jobs/flights.py --svg flights.svg
     """
     from headwater.cli._graph import svg_of, tree_of
-    from headwater_streams.errors import JobDefinitionError
-    from headwater_streams.runtime.graph import graph_of
+    from headwater_streams.base.errors import JobDefinitionError
+    from headwater_streams.plan.graph import graph_of
 
     found = graph_of(_jobs(references))
     try:
@@ -258,7 +258,7 @@ def run(
     from headwater.running.environment import job_settings, open_environment, remember_modules
     from headwater.running.signals import stop_requested
     from headwater.running.status import log_ends
-    from headwater_streams.errors import JobDefinitionError
+    from headwater_streams.base.errors import JobDefinitionError
     from headwater_streams.runtime.faults import BackOff
     from headwater_streams.runtime.query import explain
     from headwater_streams.runtime.runner import JobRunner

@@ -40,7 +40,7 @@ def late(
 def _tell_counted(home: Path, table: str) -> None:
     """Says how many rows were late, where the job only counts them."""
     from headwater_streams.ledger.log import lineage, since_rebuilt
-    from headwater_streams.runtime.home import Home
+    from headwater_streams.storage.home import Home
 
     entries = [c.entry for c in since_rebuilt(lineage(Home(home).table(table))) if c.entry is not None]
     count = sum(e.totals["late"] for e in entries if e.is_batch and e.extra.get("late") == "count")

@@ -18,7 +18,7 @@ from headwater.cli._common import (
 )
 from headwater.cli._kafka import Cluster, parse_assignments
 from headwater.errors import UsageError, UserError, reason
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 _LAST_PARTITION = 2**31 - 1
 """librdkafka takes no larger number."""

@@ -17,14 +17,14 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
+from headwater_streams.storage.damage import DamagedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headwater_streams.plan.job import Job
     from headwater_streams.quality import Check, SuiteResult
-    from headwater_streams.runtime.job import Job
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -87,7 +87,7 @@ def run(
       headwater quality run jobs/flights.py --json
       headwater quality run gold.flights --version 12 --check "landed: landed_at >= departed_at"
     """
-    from headwater_streams.errors import StreamsError
+    from headwater_streams.base.errors import StreamsError
     from headwater_streams.quality import stored_results
 
     try:
@@ -193,7 +193,7 @@ def _parsed_checks(texts: "Sequence[str]", level: str) -> "list[Check]":
 def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
     """The tables to judge, each with the job that writes it where one is known."""
     from headwater.sql.catalog import Catalog
-    from headwater_streams.runtime.loader import load_jobs
+    from headwater_streams.loader import load_jobs
 
     search = _job_folders()
     if subject.endswith((".py", ".sql")) or "/" in subject or ":" in subject:
@@ -210,7 +210,7 @@ def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
 def _tell_of_missing_jobs(home: Path, subjects: "Sequence[tuple[str, Job | None]]") -> None:
     """A table that passes without the checks of its job would seem sound."""
     from headwater_streams.ledger.log import writer_of
-    from headwater_streams.runtime.home import Home
+    from headwater_streams.storage.home import Home
 
     for table, job in subjects:
         writer = writer_of(Home(home).table(table)) if job is None else None
@@ -230,8 +230,8 @@ def _job_folders() -> list[Path]:
 
 def _job_of(table: str, folders: "Sequence[Path]") -> "Job | None":
     from headwater.running.environment import job_files
-    from headwater_streams.errors import JobDefinitionError
-    from headwater_streams.runtime.loader import load_jobs
+    from headwater_streams.base.errors import JobDefinitionError
+    from headwater_streams.loader import load_jobs
 
     for module in (path for folder in folders for path in job_files(folder)):
         try:

@@ -11,7 +11,7 @@ from headwater.stack.classes import class_archive, ensure_class_archive
 from headwater.stack.jars import Progress, ensure_jars, locked_jars
 from headwater.stack.java import find_java
 from headwater.stack.places import jars_dir
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 _LINES_EVERY_S = 5.0  # where no bar can be drawn
 

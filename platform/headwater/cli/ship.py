@@ -22,7 +22,7 @@ from headwater.cli._kafka import Cluster
 from headwater.errors import UsageError, UserError, reason
 from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 if TYPE_CHECKING:
     from headwater.ship.framing import Framing

@@ -16,7 +16,7 @@ from headwater.errors import UserError
 from headwater.running.environment import JobEnvironment, find_jobs
 from headwater.stack.local import data_dir
 from headwater.stack.state import running_state
-from headwater_streams.errors import StreamsError
+from headwater_streams.base.errors import StreamsError
 from headwater_streams.runtime.query import explain
 from headwater_streams.runtime.runner import JobRunner
 

@@ -17,9 +17,9 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.values import micros
 from headwater_streams.backfill.verbs import run, swap, verify
-from headwater_streams.errors import StreamsError
+from headwater_streams.base.errors import StreamsError
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 
 TABLE = "gold.delay_by_carrier"
 _LATE = f"{TABLE}__late"

@@ -25,10 +25,10 @@ from headwater.demo.weather import read_weather
 from headwater.running.environment import JobEnvironment, find_jobs, open_environment
 from headwater.stack.local import running_stack
 from headwater.stack.session import spark_session
+from headwater_streams.base.plural import counted
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.plural import counted
 from headwater_streams.quality.run import run_suite
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

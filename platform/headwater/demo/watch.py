@@ -9,7 +9,7 @@ from headwater.demo.events import ARRIVALS, DEPARTURES, WEATHER
 from headwater.demo.journal import TopicPartition
 from headwater.demo.reconcile import LogRecord
 from headwater_streams.ledger.log import commits
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 TOPIC_OF = {"silver.departures": DEPARTURES, "silver.arrivals": ARRIVALS, "silver.weather": WEATHER}
 """The tables that are made from a topic."""

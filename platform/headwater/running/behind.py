@@ -5,7 +5,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from headwater.stack.local import known_bootstrap
-from headwater_streams.errors import StreamsError
+from headwater_streams.base.errors import StreamsError
 
 Bounds = dict[int, tuple[int, int]]
 """The earliest and the next offset of each partition."""

@@ -14,16 +14,16 @@ from headwater.stack.local import bootstrap_of, data_dir
 from headwater.stack.packages import modules_beside
 from headwater.stack.session import spark_session
 from headwater.stack.state import running_state
-from headwater_streams.atomic_file import atomic_file
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.nearest import nearest
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.nearest import nearest
+from headwater_streams.base.target import declared_name
+from headwater_streams.loader import load_jobs
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.loader import load_jobs
 from headwater_streams.runtime.ownership import LeaseFactory
-from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.atomic_file import atomic_file
+from headwater_streams.storage.home import Home
 
 
 @dataclass(frozen=True)

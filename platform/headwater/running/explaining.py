@@ -12,13 +12,13 @@ from typing import Any
 from headwater.errors import UsageError
 from headwater.running.behind import AskTopic, bounds_of, records_behind
 from headwater.running.progress import JobProgress, progress_of
-from headwater_streams.durations import parse_duration
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.durations import parse_duration
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
+from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry
-from headwater_streams.plural import counted
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.run_facts import facts_of_last_run
-from headwater_streams.sinks.target import declared_name
+from headwater_streams.spark.run_facts import facts_of_last_run
+from headwater_streams.storage.home import Home
 
 _STEPS = {
     "latestOffset": "asking the inputs what is new",

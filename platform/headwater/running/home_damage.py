@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater_streams.backfill.status import list_backfills
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_files import table_damage
 from headwater_streams.quality import stored_results
-from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
-from headwater_streams.runtime.home import Home
+from headwater_streams.spark.checkpoint_damage import checkpoint_damage
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_files import table_damage
+from headwater_streams.storage.home import Home
 
 
 def home_damage(folder: Path) -> Iterator[DamagedFileError]:

@@ -9,9 +9,9 @@ from typing import IO
 
 from headwater.running.group_offsets import GroupOffsets
 from headwater_broker.coordination import AlreadyOwned, CoordinationError, CoordinatorUnavailable, JobLease
-from headwater_streams.errors import LeaseLostError, OwnershipError, UnavailableError
-from headwater_streams.runtime.home import Home
+from headwater_streams.base.errors import LeaseLostError, OwnershipError, UnavailableError
 from headwater_streams.runtime.ownership import Lease, LeaseFactory
+from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.running.leases import is_running
-from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.target import declared_name
+from headwater_streams.base.target import declared_name
+from headwater_streams.storage.home import Home
 
 _LATEST = 100
 
@@ -78,10 +78,10 @@ def progress_of(home: Path, jobs: Collection[str] | None = None) -> list[JobProg
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from headwater_streams.delta_files import reading
-    from headwater_streams.delta_log import has_versions
-    from headwater_streams.delta_rows import dataset_of
     from headwater_streams.runtime.progress import PROGRESS_TABLE
+    from headwater_streams.storage.delta_files import reading
+    from headwater_streams.storage.delta_log import has_versions
+    from headwater_streams.storage.delta_rows import dataset_of
 
     path = Home(home).table(PROGRESS_TABLE)
     if not has_versions(path):

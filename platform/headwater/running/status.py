@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.running.behind import AskTopic, bounds_of, records_behind
-from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.home import Home
 
 Tell = Callable[[DamagedFileError], None]
 

@@ -19,7 +19,7 @@ from headwater.ship.mark import COPY_BYTES, HEAD_BYTES, Mark, around, digest
 from headwater.ship.opening import Opener
 from headwater.ship.progress import Entry
 from headwater.ship.tail import Chunk, FileKey, Tail
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 DELETED_QUIET_S = 5.0
 """How long a deleted file that its writer may still hold has to be quiet before it is let go."""

@@ -20,7 +20,7 @@ from headwater.ship.syslog import (
     without_line_end,
 )
 from headwater_broker.numbers import is_natural
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 _RECEIVE_BUFFER_BYTES = 8 << 20
 _FULL_CHECK_S = 0.2

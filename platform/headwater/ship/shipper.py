@@ -26,7 +26,7 @@ from headwater.ship.sent import SentJournal
 from headwater.ship.spool import Spool
 from headwater.ship.tail import Chunk, FileKey, Tail
 from headwater.ship.too_long import keep_aside, why_kept
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 _STOP_WAIT_S = 8.0
 _SAVE_WAIT_S = 1.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.errors import reason
 from headwater.ship.errors import ShipError
 from headwater.ship.framing import Record
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 
 def keep_aside(place: Path, parts: Iterable[bytes]) -> int:

@@ -37,7 +37,7 @@ class OpenTable:
             SqlError: deltalake cannot read the table.
         """
         with _pandas_held_back():
-            from headwater_streams.delta_rows import dataset_of
+            from headwater_streams.storage.delta_rows import dataset_of
         with _telling(
             f"cannot read {self.ref.qualified_name} without Spark ({{}}): use --engine spark", self.ref
         ):
@@ -83,7 +83,7 @@ def open_table(ref: TableRef, at: At = None) -> OpenTable:
     """
     from deltalake import DeltaTable
 
-    from headwater_streams.delta_log import require_readable
+    from headwater_streams.storage.delta_log import require_readable
 
     if at is None:
         with _telling(f"cannot open table {ref.qualified_name}: {{}}", ref):
@@ -128,7 +128,7 @@ def _commit_time(delta: "DeltaTable") -> str:
 
 def damage_of(ref: TableRef) -> SqlError | None:
     """What is damaged of a table that could not be read, as a sentence; None where nothing is."""
-    from headwater_streams.delta_files import table_damage
+    from headwater_streams.storage.delta_files import table_damage
 
     damaged = table_damage(ref.path)
     return None if damaged is None else SqlError(str(damaged))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from headwater.errors import UserError
-from headwater_streams.nearest import nearest
+from headwater_streams.base.nearest import nearest
 
 
 class SqlError(UserError):

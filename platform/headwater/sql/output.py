@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 from headwater.piped import widen_for
 from headwater.sql.result import Result
 from headwater_broker.shown import escaped_json, escaped_text
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from headwater.sql.lexer import without_comments
 from headwater.sql.result import Result
 from headwater.sql.variant import JSON_FIELD
 from headwater.stack.session import spark_session
-from headwater_streams.names import quoted
+from headwater_streams.base.names import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,8 +99,8 @@ class SparkEngine:
     def _explained(self, error: Exception, unopened: Mapping[str, SqlError]) -> SqlError:
         from pyspark.errors import PySparkException
 
-        from headwater_streams.runtime.damage_behind import damage_behind
-        from headwater_streams.runtime.home import Home
+        from headwater_streams.spark.damage_behind import damage_behind
+        from headwater_streams.storage.home import Home
 
         damaged = damage_behind(error, Home(self._catalog.home.resolve()))
         if damaged is not None:

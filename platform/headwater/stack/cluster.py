@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import DependencyError
 from headwater.stack.ports import accepts_connections, parse_address
-from headwater_streams.workers import has_worker
+from headwater_streams.spark.workers import has_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

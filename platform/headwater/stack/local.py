@@ -26,7 +26,7 @@ from headwater.stack.state import (
     unlisted_parent,
 )
 from headwater_broker.numbers import is_natural
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 _POLL_S = 0.05
 _LISTED_WITHIN_S = 5.0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from headwater_streams.atomic_file import atomic_file
+from headwater_streams.storage.atomic_file import atomic_file
 
 _PACKAGES = ("headwater", "headwater_broker", "headwater_streams")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same zip

@@ -46,7 +46,7 @@ _DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
-_DAEMON = "headwater_streams.python_daemon"
+_DAEMON = "headwater_streams.spark.python_daemon"
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -185,7 +185,7 @@ def spark_session(
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    from headwater_streams.round_trips import few_round_trips
+    from headwater_streams.spark.round_trips import few_round_trips
 
     settings = load_settings(os.environ, {"spark.master": master}).settings.spark
     java = find_java(os.environ)
@@ -230,7 +230,7 @@ _CLASSES = (
 
 def _know_classes(session: "SparkSession") -> None:
     """PySpark asks the JVM for these with each column, some by a last name that is looked for in every jar."""
-    from headwater_streams.gateway import jvm_class
+    from headwater_streams.spark.gateway import jvm_class
 
     for name in _CLASSES:
         jvm_class(session, name)

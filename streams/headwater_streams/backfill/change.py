@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 
 from headwater_streams.backfill.diff import SHOWN, Diff, keyed_diff
 from headwater_streams.backfill.whole import WholePlan
+from headwater_streams.base.names import is_reserved
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import next_commit
-from headwater_streams.names import is_reserved
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import PLACE
+from headwater_streams.storage.home import Home
 
 
 @dataclass(frozen=True)

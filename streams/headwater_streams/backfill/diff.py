@@ -10,10 +10,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.columns import col, cols
-from headwater_streams.hashed import EXACT_JSON, hash_parts
-from headwater_streams.json_values import exact_values
+from headwater_streams.base.json_values import exact_values
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
+from headwater_streams.spark.columns import col, cols
+from headwater_streams.spark.hashed import EXACT_JSON, hash_parts
 
 SHOWN = 5
 """So many rows of a kind are shown, if nobody asks for more."""

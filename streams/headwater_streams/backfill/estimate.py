@@ -5,10 +5,10 @@ import pyarrow.dataset as ds
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan
-from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.log import next_commit
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.progress import PROGRESS_TABLE
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
 
 
 def estimated_s(home: Home, planned: AnyPlan) -> float | None:

@@ -13,21 +13,21 @@ from pyspark.sql import types as T
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import changed_topics, read_beyond, require_same_topics
 from headwater_streams.backfill.whole import WholePlan
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry, spelled
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry, spelled
+from headwater_streams.base.target import declared_name
+from headwater_streams.delta.delta_table import conflicts, ensure_table
+from headwater_streams.delta.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.delta.live_files import LiveFile
+from headwater_streams.delta.marks import generation_id, last_batch
 from headwater_streams.ledger.log import commits, lineage, seen_of
+from headwater_streams.plan.job import app_id
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import move_facts
 from headwater_streams.runtime.generations import read_by_ledger
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.stages.failing_rows import FOLDER as FAILING
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.delta_table import conflicts, ensure_table
-from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
-from headwater_streams.sinks.live_files import LiveFile
-from headwater_streams.sinks.marks import generation_id, last_batch
-from headwater_streams.sinks.target import declared_name
+from headwater_streams.storage.home import Home
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
 _ATTEMPTS = 10

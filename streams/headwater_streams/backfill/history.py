@@ -8,13 +8,19 @@ from typing import Any
 
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId, Span, micros
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.base.ledger_entry import (
+    NO_WATERMARK_MS,
+    LedgerEntry,
+    Ranges,
+    SourceRange,
+    merge_ranges,
+)
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.ledger.repairs import ROLLBACK, half_done, repairs_among
 from headwater_streams.ledger.shared import made_again
-from headwater_streams.runtime.home import Home
+from headwater_streams.operators.dedup.intervals import IntervalSet
 from headwater_streams.runtime.lookups import Versions, versions_of
+from headwater_streams.storage.home import Home
 
 _US_PER_MS = 1_000
 _OTHERS = ("backfill", "generation")  # commits that are no batches
@@ -116,7 +122,8 @@ class TableHistory:
             previous = before.get(entry.generation)
             before[entry.generation] = entry
             seen = dict(known[entry.generation]) if entry.generation in known else None
-            # What the live job no longer keeps at hand (see `dedup.memory`) it looks up, so here nothing is let go.
+            # What the live job no longer keeps at hand (see `operators.dedup.memory`) it looks up, so here nothing is
+            # let go.
             for changed in (entry.seen, entry.seen_changed):
                 if changed is not None:
                     known.setdefault(entry.generation, {}).update(changed)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from headwater_streams.backfill.store import AnyPlan, BackfillError
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import next_commit
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.renewal import has_rows_of_other_code
-from headwater_streams.sinks.delta_table import read_version
 
 
 def require_planned(found: JobPlan, planned: AnyPlan) -> JobPlan:

@@ -9,9 +9,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.ledger.places import inside
+from headwater_streams.operators.dedup.intervals import IntervalSet
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
 Pair = tuple[int, int]

@@ -9,8 +9,8 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.swapping import versions_back_to
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 
 
 def preview(

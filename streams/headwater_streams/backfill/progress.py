@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.whole import WholePlan
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
 
 PAUSE = "pause"
 

@@ -13,9 +13,9 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
 from headwater_streams.backfill.verdict import digest_of
-from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_of
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.home import Home
 
 
 def status(home: Home, backfill: str) -> dict[str, Any]:

@@ -28,13 +28,13 @@ from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.values import FORMAT
-from headwater_streams.damage import OF_BACKFILLS, DamagedFileError
-from headwater_streams.errors import StreamsError
+from headwater_streams.base.errors import StreamsError
+from headwater_streams.base.names import is_file_name
+from headwater_streams.base.nearest import nearest
 from headwater_streams.ledger.log import commits
-from headwater_streams.names import is_file_name
-from headwater_streams.nearest import nearest
-from headwater_streams.runtime.home import Home
-from headwater_streams.stored_files import read_json, write_json
+from headwater_streams.storage.damage import OF_BACKFILLS, DamagedFileError
+from headwater_streams.storage.home import Home
+from headwater_streams.storage.stored_files import read_json, write_json
 
 AnyPlan = BackfillPlan | RebuildPlan | RewindPlan
 Plan = TypeVar("Plan", BackfillPlan, RebuildPlan, RewindPlan)

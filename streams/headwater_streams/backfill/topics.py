@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.whole import WholePlan
-from headwater_streams.errors import JobDefinitionError, UnavailableError
+from headwater_streams.base.errors import JobDefinitionError, UnavailableError
+from headwater_streams.base.target import declared_name
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import require_compatible, topics_made_again
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import current_generation, ids_read, read_by_ledger
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import check_ends
-from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.topic_metadata import changed_ids
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
 
 FORMAT = 2
 """Of stored plans. Those of format 1 have no ids of topics, so a topic that was made again since is not noticed."""

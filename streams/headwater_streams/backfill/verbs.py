@@ -23,11 +23,11 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics, require_same_topics
 from headwater_streams.backfill.verdict import Verdict
-from headwater_streams.errors import DataLossError, StreamsError
+from headwater_streams.base.errors import DataLossError, StreamsError
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.damage_behind import damage_behind
-from headwater_streams.runtime.job import Job
-from headwater_streams.spark_errors import missing_file
+from headwater_streams.spark.damage_behind import damage_behind
+from headwater_streams.spark.spark_errors import missing_file
 
 
 def run(

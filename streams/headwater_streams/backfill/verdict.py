@@ -10,7 +10,7 @@ from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
 
 
 @dataclass(frozen=True)

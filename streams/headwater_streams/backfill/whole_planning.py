@@ -3,14 +3,14 @@
 from typing import Any
 
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.delta.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
+from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import current_generation
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.readers import fed_by
 from headwater_streams.runtime.tables import tables_of
-from headwater_streams.sinks.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
-from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
 _BOUNDS = ("window_index", WINDOW_START, WINDOW_END)
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from headwater_streams.base.ledger_entry import warm_up_sources
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.ledger.entry import warm_up_sources
 from headwater_streams.ledger.log import commits, first_version, next_commit
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 KEPT_COMMITS = 100
 

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from headwater_streams.delta_files import opened_table, reading
-from headwater_streams.delta_log import has_versions
-from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.log import LEDGER_TABLE, Commit, commits
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.delta_files import opened_table, reading
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
 
 _RANGE = pa.struct(
     [("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_log import actions_of, has_versions, log_files
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_log import actions_of, has_versions, log_files
 
 LEDGER_TABLE = "headwater.ledger"
 
@@ -211,8 +211,8 @@ def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
         return
     import pyarrow.compute as pc
 
-    from headwater_streams.delta_files import reading
-    from headwater_streams.delta_rows import dataset_of
+    from headwater_streams.storage.delta_files import reading
+    from headwater_streams.storage.delta_rows import dataset_of
 
     name = f"{table.parent.name}.{table.name}"
     version = pc.field("version")

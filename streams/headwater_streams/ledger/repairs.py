@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.log import Commit, lineage, next_commit, since_rebuilt
-from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.target import declared_name
+from headwater_streams.storage.home import Home
 
 SWAP, ROLLBACK = "swap", "rollback"
 

@@ -12,12 +12,12 @@ one of these has them, too. A topic that was deleted and made again has the offs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from headwater_streams.delta_rows import dataset_of
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_batch, lineage, since_rebuilt
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.written import WrittenAs
+from headwater_streams.plan.written import WrittenAs
 from headwater_streams.sources.coordinates import SOURCES
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
 
 
 def shares_coordinates(home: Home, table: str) -> bool:

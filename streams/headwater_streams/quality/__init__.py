@@ -9,7 +9,7 @@ the hot path, and stores its result and Data Docs under `<home>/quality/<table>/
     index.html                Data Docs in one file; `<home>/quality/index.html` lists them all
 """
 
-from headwater_streams.quality.check import Action, Check, InvalidCheckError, Level, On
+from headwater_streams.base.check import Action, Check, InvalidCheckError, Level, On
 from headwater_streams.quality.result import Outcome, SuiteResult, stored_results
 
 __all__ = [

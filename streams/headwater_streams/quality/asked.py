@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.quality.check import InvalidCheckError
-from headwater_streams.type_name import type_name
+from headwater_streams.base.check import InvalidCheckError
+from headwater_streams.base.type_name import type_name
 
 
 def require_condition(frame: DataFrame, expression: str) -> None:

@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.quality.check import Check
+from headwater_streams.base.check import Check
 
 
 def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:

@@ -21,14 +21,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.columns import cols
-from headwater_streams.json_values import exact_number
-from headwater_streams.names import quoted
-from headwater_streams.plural import counted
+from headwater_streams.base.json_values import exact_number
+from headwater_streams.base.names import quoted
+from headwater_streams.base.plural import counted
 from headwater_streams.quality.asked import shown_as_json
-from headwater_streams.quality.guarded import may_raise, raises, violates
 from headwater_streams.quality.suite import Kind, SqlExpectation, Verdict
 from headwater_streams.quality.validation import NOT_WORKED_OUT, sentence_of
+from headwater_streams.spark.columns import cols
+from headwater_streams.spark.guarded import may_raise, raises, violates
 
 _SAMPLE_ROWS = 10
 _AGGREGATE, _FAILING_ROWS, _SOME_FAILING_ROWS, _REPEATED_KEYS = (

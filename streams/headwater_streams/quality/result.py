@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.names import is_table_name
+from headwater_streams.base.names import is_table_name
 from headwater_streams.quality.suite import Severity, Skipped
-from headwater_streams.stored_files import parsed_json, read_bytes
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.stored_files import parsed_json, read_bytes
 
 RESULT_FILE, DOCS_FILE = "result.json", "index.html"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from headwater_streams.errors import StreamsError
-from headwater_streams.quality.check import Check, InvalidCheckError
+from headwater_streams.base.check import Check, InvalidCheckError
+from headwater_streams.base.errors import StreamsError
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
 from headwater_streams.quality.validation import (
@@ -22,7 +22,7 @@ from headwater_streams.quality.validation import (
     sentence_of,
     validate,
 )
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
@@ -65,7 +65,7 @@ def run_suite(
             `extra` gives no expectations.
         DamagedFileError: A file of the table is damaged.
     """
-    from headwater_streams.runtime.damage_behind import told_damage
+    from headwater_streams.spark.damage_behind import told_damage
 
     with told_damage(Home(home.resolve()), [table]):
         result, validation = _judged(spark, home, table, checks, keys, version, extra)
@@ -82,7 +82,7 @@ def _judged(
     version: int | None,
     extra: Callable[[], Sequence["Expectation"]] | None,
 ) -> tuple[SuiteResult, "ExpectationSuiteValidationResult"]:
-    from headwater_streams.delta_files import table_damage
+    from headwater_streams.storage.delta_files import table_damage
 
     frame, pinned = _read(spark, Home(home).table(table), table, version)
     missing = [name for name in keys if name not in frame.columns]
@@ -127,8 +127,8 @@ def _read(spark: "SparkSession", path: Path, table: str, version: int | None) ->
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from headwater_streams.delta_files import opened_table
-    from headwater_streams.spark_errors import reason_of
+    from headwater_streams.spark.spark_errors import reason_of
+    from headwater_streams.storage.delta_files import opened_table
 
     if not (path / "_delta_log").is_dir():
         raise SuiteError(f"there is no table {table} under {path.parent.parent}")

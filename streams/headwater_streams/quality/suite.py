@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headwater_streams.quality.check import Check
-from headwater_streams.quality.condition import aggregates_in
+from headwater_streams.base.check import Check
+from headwater_streams.base.condition import aggregates_in
 
 Severity = Literal["critical", "warning"]
 Kind = Literal["rows", "aggregate", "no_nulls", "unique"]

@@ -130,6 +130,6 @@ def error_of(validated: Any) -> str | None:
 
 def sentence_of(error: "PySparkException") -> str:
     """The first sentence of Spark's message, without its code and its suggestions."""
-    from headwater_streams.spark_errors import first_sentence
+    from headwater_streams.spark.spark_errors import first_sentence
 
     return re.sub(r"^\[[A-Z0-9_.]+\] ", "", first_sentence(error)).split(". ")[0].rstrip(".")

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from headwater_streams.gateway import to_list
-from headwater_streams.sinks.delta_table import WrittenFiles
+from headwater_streams.delta.delta_table import WrittenFiles
+from headwater_streams.spark.gateway import to_list
 
 Metrics = dict[str, dict[str, Any]]
 """What the stream's plan observed in a batch, by observation and term."""

@@ -13,11 +13,12 @@ from typing import Literal
 
 from pyspark.sql import types as T
 
-from headwater_streams.durations import parse_duration
-from headwater_streams.errors import IncompatibleStateError, SourceReplacedError
+from headwater_streams.base.durations import parse_duration
+from headwater_streams.base.errors import IncompatibleStateError, SourceReplacedError
+from headwater_streams.base.target import declared_name
+from headwater_streams.delta.delta_table import column_problems
 from headwater_streams.ledger.log import last_entry, next_commit
-from headwater_streams.runtime.checkpoint import first_lost, last_planned, read_offsets
-from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of
 from headwater_streams.runtime.generations import (
@@ -28,13 +29,12 @@ from headwater_streams.runtime.generations import (
     why_not_renewed,
 )
 from headwater_streams.runtime.inputs import InputReader
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.run_facts import InputFacts, RunFacts, facts_of_last_run
-from headwater_streams.runtime.state_shape import columns_made
-from headwater_streams.sinks.delta_table import column_problems
-from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.sources.topic_metadata import changed_ids
+from headwater_streams.spark.analysed_plan import columns_made
+from headwater_streams.spark.checkpoint import first_lost, last_planned, read_offsets
+from headwater_streams.spark.checkpoint_damage import checkpoint_damage
+from headwater_streams.spark.run_facts import InputFacts, RunFacts, facts_of_last_run
 
 Remedy = Literal["keep", "renew", "rebuild"]
 REMEDIES: dict[Remedy, str] = {

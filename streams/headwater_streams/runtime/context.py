@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.delta_table import DeltaTransaction
-from headwater_streams.sinks.marks import Marks
+from headwater_streams.delta.delta_table import DeltaTransaction
+from headwater_streams.delta.marks import Marks
 from headwater_streams.sources.reader import RecordSource
+from headwater_streams.storage.home import Home
 
 
 def _no_step(job: str, step: str, batch: int) -> None:

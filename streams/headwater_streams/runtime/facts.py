@@ -1,4 +1,4 @@
-"""What a checkpoint is made with, as the job is now: worked out, kept and moved; see `runtime.run_facts`."""
+"""What a checkpoint is made with, as the job is now: worked out, kept and moved; see `spark.run_facts`."""
 
 import dataclasses
 import re
@@ -6,15 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from headwater_streams.damage import FACTS_FILE
-from headwater_streams.delta_log import has_versions
-from headwater_streams.delta_rows import table_id
+from headwater_streams.delta.scd_target import ScdTarget
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.run_facts import InputFacts, RunFacts, facts_of_last_run
-from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.stored_files import write_json
+from headwater_streams.spark.run_facts import InputFacts, RunFacts, facts_of_last_run
+from headwater_streams.storage.damage import FACTS_FILE
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.delta_rows import table_id
+from headwater_streams.storage.stored_files import write_json
 
 _ADDRESS = re.compile(
     r" at 0x[0-9a-f]+"

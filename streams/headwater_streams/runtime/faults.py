@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headwater_streams.errors import LeaseLostError, SourceReplacedError, StreamsError, UnavailableError
-from headwater_streams.sinks.delta_table import conflicts
-from headwater_streams.spark_errors import full_text
+from headwater_streams.base.errors import LeaseLostError, SourceReplacedError, StreamsError, UnavailableError
+from headwater_streams.delta.delta_table import conflicts
+from headwater_streams.spark.spark_errors import full_text
 
 # Classes of Kafka's Java client and of the JVM, as they stand in Spark's messages and stack traces.
 _AWAY = re.compile(

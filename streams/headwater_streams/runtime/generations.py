@@ -10,12 +10,11 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from headwater_streams.dedup.by_key import ByKey
-from headwater_streams.dedup.memory import carried
-from headwater_streams.dedup.verdicts import own_key
-from headwater_streams.delta_log import has_versions
-from headwater_streams.errors import DataLossError, IncompatibleStateError, StreamsError
-from headwater_streams.ledger.entry import LedgerEntry, is_undone, merge_ranges
+from headwater_streams.base.errors import DataLossError, IncompatibleStateError, StreamsError
+from headwater_streams.base.ledger_entry import LedgerEntry, is_undone, merge_ranges
+from headwater_streams.base.target import declared_name
+from headwater_streams.delta.delta_table import REBUILT, DeltaTransaction
+from headwater_streams.delta.marks import generation_id, last_batch
 from headwater_streams.ledger.log import (
     commits,
     commits_backwards,
@@ -26,22 +25,23 @@ from headwater_streams.ledger.log import (
     since_rebuilt,
 )
 from headwater_streams.ledger.repairs import half_done
-from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
-from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
+from headwater_streams.operators.dedup.by_key import ByKey
+from headwater_streams.operators.dedup.memory import carried
+from headwater_streams.operators.dedup.verdicts import own_key
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import Positions, beyond_end, next_offsets
 from headwater_streams.runtime.readers import read_beyond
-from headwater_streams.runtime.run_facts import facts_of_last_run
 from headwater_streams.runtime.tables import prepare_tables, tables_of
 from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
-from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
-from headwater_streams.sinks.marks import generation_id, last_batch
-from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.reader import Starts
 from headwater_streams.sources.topic_metadata import changed_ids
+from headwater_streams.spark.checkpoint import is_committed, last_planned, read_offsets
+from headwater_streams.spark.checkpoint_damage import checkpoint_damage
+from headwater_streams.spark.run_facts import facts_of_last_run
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.home import Home
 
 Action = Literal["renew", "rebuild"]
 STATELESS = ("row", "scd")

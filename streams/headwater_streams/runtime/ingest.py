@@ -6,7 +6,7 @@ that only counts its late rows does without.
 
 A windowed job whose function unites several inputs has one for all of them, `<job>__ingest_union`: what its function
 does on the way to its window is done there, once. So is it where the function looks things up or joins a static frame,
-and the table is `<job>__ingest_enriched`, and where the rows are those of another operator, see `chain`.
+and the table is `<job>__ingest_enriched`, and where the rows are those of another operator, see `plan.chain`.
 """
 
 from collections.abc import Callable
@@ -18,22 +18,22 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from headwater_streams.dedup import ByOffset
-from headwater_streams.durations import parse_duration
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.gateway import empty_frame
-from headwater_streams.joins.enrich import trusting
-from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.base.durations import parse_duration
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.target import DeltaTarget
+from headwater_streams.operators.dedup import ByOffset
+from headwater_streams.operators.joins.enrich import trusting
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.operators.recording import handed, taking
+from headwater_streams.operators.windows.spec import FoldedWindow
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
+from headwater_streams.plan.requirements import require_watermark
 from headwater_streams.quality.columns import speaking_of
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.operators import handed, taking
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.requirements import require_watermark
-from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import RecordSource
-from headwater_streams.windows.spec import FoldedWindow
+from headwater_streams.spark.gateway import empty_frame
 
 _UNION, _ENRICHED = "union", "enriched"
 

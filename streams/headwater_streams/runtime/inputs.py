@@ -9,10 +9,10 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from headwater_streams.delta_files import opened_table
-from headwater_streams.delta_rows import table_id
-from headwater_streams.errors import DataLossError, SourceReplacedError, SupersededError
-from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.base.errors import DataLossError, SourceReplacedError, SupersededError
+from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.delta.delta_table import REBUILT, read_files
+from headwater_streams.delta.live_files import all_files, files_between
 from headwater_streams.ledger.log import (
     Commit,
     commits,
@@ -22,7 +22,6 @@ from headwater_streams.ledger.log import (
     next_commit,
     replacements,
 )
-from headwater_streams.runtime.checkpoint import BatchOffsets, next_version, version_read
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.replaced import (
     begins_as_one,
@@ -32,10 +31,11 @@ from headwater_streams.runtime.replaced import (
     taken_back_since,
     was_taken_back,
 )
-from headwater_streams.sinks.delta_table import REBUILT, read_files
-from headwater_streams.sinks.live_files import all_files, files_between
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import Starts
+from headwater_streams.spark.checkpoint import BatchOffsets, next_version, version_read
+from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_rows import table_id
 
 _NO_LIMIT = str(2**31 - 1)
 

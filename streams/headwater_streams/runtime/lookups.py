@@ -11,16 +11,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from headwater_streams.columns import col
-from headwater_streams.delta_rows import table_id
-from headwater_streams.errors import DataLossError, IncompatibleTableError, LookupKeyError
-from headwater_streams.joins.enrich import trusting
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.errors import DataLossError, IncompatibleTableError, LookupKeyError
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import next_commit
+from headwater_streams.operators.joins.enrich import trusting
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.spark.columns import col
+from headwater_streams.storage.delta_rows import table_id
 
 _EXTRA = "lookups"
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.ledger.shared import written_as
-from headwater_streams.runtime.analysis import analyse, own_schemas
-from headwater_streams.runtime.chain import with_steps
+from headwater_streams.plan.analysis import analyse, own_schemas
+from headwater_streams.plan.chain import with_steps
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
+from headwater_streams.plan.written import WrittenAs, will_write
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.damage_behind import told_damage
 from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.written import WrittenAs, will_write
+from headwater_streams.spark.damage_behind import told_damage
 
 
 def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:

@@ -7,13 +7,13 @@ again and has grown past the job's offset, it goes on in silence.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from headwater_streams.errors import DataLossError
+from headwater_streams.base.errors import DataLossError
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.reader import RecordSource
+from headwater_streams.spark.checkpoint import is_committed, last_planned, read_offsets
 
 Positions = dict[str, dict[int, int]]
 """The next offset of each partition, by topic."""

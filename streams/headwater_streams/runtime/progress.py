@@ -16,9 +16,9 @@ from typing import Any, Literal
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_files import reading
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_files import reading
+from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
 PROGRESS_TABLE = "headwater.progress"

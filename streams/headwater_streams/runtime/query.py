@@ -13,30 +13,19 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater_streams.damage import DamagedFileError, place_of
-from headwater_streams.delta_files import added_by
-from headwater_streams.errors import (
+from headwater_streams.base.errors import (
     DataLossError,
     FailingRowsFoundError,
     LeaseLostError,
     StreamsError,
     SupersededError,
 )
-from headwater_streams.gateway import to_list
-from headwater_streams.ledger.entry import WATERMARK, merge_ranges, spelled
+from headwater_streams.base.ledger_entry import WATERMARK, merge_ranges, spelled
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
-from headwater_streams.runtime.checkpoint import (
-    first_lost,
-    is_committed,
-    next_batch,
-    plan_closing_batch,
-    read_offsets,
-    told_lost,
-)
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.damage_behind import damage_behind
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
 from headwater_streams.runtime.generations import (
@@ -49,7 +38,6 @@ from headwater_streams.runtime.generations import (
 )
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import check_next, topic_made_again
 from headwater_streams.runtime.query_settings import has_empty_batches, query_settings
 from headwater_streams.runtime.spark_watermark import begin_before_history
@@ -68,8 +56,20 @@ from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 from headwater_streams.runtime.warm_up import WarmUp, plan_warm_up
 from headwater_streams.sources.topic_metadata import changed_ids
-from headwater_streams.spark_errors import missing_file, reason_of
-from headwater_streams.workers import has_worker
+from headwater_streams.spark.checkpoint import (
+    first_lost,
+    is_committed,
+    next_batch,
+    plan_closing_batch,
+    read_offsets,
+    told_lost,
+)
+from headwater_streams.spark.damage_behind import damage_behind
+from headwater_streams.spark.gateway import to_list
+from headwater_streams.spark.spark_errors import missing_file, reason_of
+from headwater_streams.spark.workers import has_worker
+from headwater_streams.storage.damage import DamagedFileError, place_of
+from headwater_streams.storage.delta_files import added_by
 
 _SHOWN = 3
 _ASKING_S = 5.0

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from headwater_streams.damage import DamagedFileError, writer_of
 from headwater_streams.ledger.log import commits, next_commit, since_rebuilt
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.run_facts import facts_of_last_run
+from headwater_streams.spark.run_facts import facts_of_last_run
+from headwater_streams.storage.damage import DamagedFileError, writer_of
+from headwater_streams.storage.home import Home
 
 
 def readers_by_table(home: Home) -> Mapping[str, set[tuple[str, str]]]:

@@ -4,11 +4,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from headwater_streams.delta_log import log_damage
-from headwater_streams.errors import JobDefinitionError, StreamsError, UnavailableError
-from headwater_streams.ledger.entry import LedgerEntry, gone_of, merge_ranges, spelled
+from headwater_streams.base.errors import JobDefinitionError, StreamsError, UnavailableError
+from headwater_streams.base.ledger_entry import LedgerEntry, gone_of, merge_ranges, spelled
+from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
 from headwater_streams.ledger.shared import made_again
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import (
     asks_to_be_renewed,
     remedy_of,
@@ -17,20 +19,18 @@ from headwater_streams.runtime.compatibility import (
     since_last_run,
 )
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.damage_behind import told_damage
 from headwater_streams.runtime.generations import (
     STATELESS,
     Action,
     begin_generation,
     is_cut_off,
 )
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import Lease, LeaseFactory
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
 from headwater_streams.runtime.tables import other_writer, table_problems, tables_of
-from headwater_streams.sinks.target import declared_name
+from headwater_streams.spark.damage_behind import told_damage
+from headwater_streams.storage.delta_log import log_damage
 
 _log = logging.getLogger(__name__)
 

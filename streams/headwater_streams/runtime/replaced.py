@@ -19,7 +19,7 @@ from pathlib import Path
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headwater_streams.ledger.entry import LedgerEntry, is_undone
+from headwater_streams.base.ledger_entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_among
 from headwater_streams.sources.coordinates import BATCH, GENERATION

@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_log import has_versions
-from headwater_streams.errors import FailingRowsFoundError, SourceReplacedError, SupersededError
+from headwater_streams.base.errors import FailingRowsFoundError, SourceReplacedError, SupersededError
+from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.runtime.checkpoint import last_planned
+from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import STATELESS, current_generation, require_same_code
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.lookups import fillers_of
 from headwater_streams.runtime.ownership import LeaseFactory, NoLease
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.progress import Event, ProgressLog
 from headwater_streams.runtime.query import JobQuery, Stage, explain
@@ -30,9 +29,10 @@ from headwater_streams.runtime.stages.row import RowStage
 from headwater_streams.runtime.stages.scd import ScdStage
 from headwater_streams.runtime.stages.window import WindowStage
 from headwater_streams.runtime.upkeep import Upkeep, tidy
-from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.windows.counted import CountWindow
+from headwater_streams.spark.checkpoint import last_planned
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_log import has_versions
 
 _BEGIN_AGAIN = (SupersededError, FailingRowsFoundError)
 """What ends a query that is started again at once: a rebuild was swapped in, or rows are to be left out."""

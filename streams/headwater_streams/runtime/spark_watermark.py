@@ -21,11 +21,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater_streams.gateway import jvm_class, scala_object, to_list
-from headwater_streams.ledger.entry import NO_WATERMARK_MS
-from headwater_streams.runtime.checkpoint import last_planned, plan_before_first_batch
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.state_shape import analysed_nodes
+from headwater_streams.spark.analysed_plan import analysed_nodes
+from headwater_streams.spark.checkpoint import last_planned, plan_before_first_batch
+from headwater_streams.spark.gateway import jvm_class, scala_object, to_list
 
 _METADATA = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata"
 _PIECES = "spark.sql.streaming.internal.stateStore.partitions"

@@ -2,15 +2,15 @@
 
 from pyspark.sql import types as T
 
-from headwater_streams.errors import IncompatibleTableError
+from headwater_streams.base.errors import IncompatibleTableError
+from headwater_streams.base.names import plain_name, twins
+from headwater_streams.base.target import declared_name
+from headwater_streams.delta.delta_table import column_problems, ensure_table, name_problems
+from headwater_streams.delta.side import late_schema, quarantine_schema
 from headwater_streams.ledger.log import writer_of
-from headwater_streams.names import plain_name, twins
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import column_problems, ensure_table, name_problems
-from headwater_streams.sinks.side import late_schema, quarantine_schema
-from headwater_streams.sinks.target import declared_name
 
 
 def prepare_tables(context: StageContext, plan: JobPlan) -> None:

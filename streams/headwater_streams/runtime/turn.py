@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 
 class Turn:

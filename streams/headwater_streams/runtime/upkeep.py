@@ -12,18 +12,18 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.dedup.memory import SEEN_TABLE
-from headwater_streams.delta_files import opened_table
-from headwater_streams.delta_log import has_versions
-from headwater_streams.delta_rows import remove_rows
+from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
+from headwater_streams.operators.dedup.memory import SEEN_TABLE
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.progress import PROGRESS_TABLE
-from headwater_streams.sinks.compaction import compact
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.delta_rows import remove_rows
+from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
 _REMOVE_EVERY = 10  # compactions: listing a table's folder costs more the longer it lives

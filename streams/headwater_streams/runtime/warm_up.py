@@ -20,10 +20,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from headwater_streams.durations import in_micros
-from headwater_streams.errors import DataLossError, StreamsError
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import (
+from headwater_streams.base.durations import in_micros
+from headwater_streams.base.errors import DataLossError, StreamsError
+from headwater_streams.base.ledger_entry import (
     INPUT_WATERMARKS,
     NO_WATERMARK_MS,
     WATERMARK,
@@ -36,22 +35,23 @@ from headwater_streams.ledger.entry import (
     watermark_to_json,
 )
 from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
-from headwater_streams.runtime.checkpoint import (
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.cumulative import CumulativeWindow
+from headwater_streams.operators.windows.hopping import HoppingWindow
+from headwater_streams.operators.windows.session import SessionWindow
+from headwater_streams.operators.windows.tumbling import TumblingWindow
+from headwater_streams.plan.plan import JobPlan
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.inputs import InputReader
+from headwater_streams.runtime.spark_watermark import batch_metadata
+from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+from headwater_streams.spark.checkpoint import (
     last_planned,
     plan_first_batch,
     read_offsets,
     table_offset,
 )
-from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.inputs import InputReader
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.spark_watermark import batch_metadata
-from headwater_streams.sources.inputs import Input, TableInput, TopicInput
-from headwater_streams.windows.counted import CountWindow
-from headwater_streams.windows.cumulative import CumulativeWindow
-from headwater_streams.windows.hopping import HoppingWindow
-from headwater_streams.windows.session import SessionWindow
-from headwater_streams.windows.tumbling import TumblingWindow
 
 _EXTRA = "warm_up"
 _US_PER_MS = 1000

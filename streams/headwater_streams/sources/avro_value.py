@@ -17,8 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError, UnavailableError
-from headwater_streams.gateway import jvm_class
+from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.sources.avro_schema import avro_detour, tells_ints_from_longs, wider
 from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
@@ -26,7 +25,8 @@ from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.read_types import Typing
 from headwater_streams.sources.wrong_fields import wrong_fields
-from headwater_streams.spark_errors import reason_of
+from headwater_streams.spark.gateway import jvm_class
+from headwater_streams.spark.spark_errors import reason_of
 
 END = "_end"
 _log = logging.getLogger(__name__)

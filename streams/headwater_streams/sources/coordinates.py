@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.columns import col
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.gateway import scala_object, to_list
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.spark.columns import col
+from headwater_streams.spark.gateway import scala_object, to_list
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 PLACE = (TOPIC, PARTITION, OFFSET)

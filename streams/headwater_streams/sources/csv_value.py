@@ -14,14 +14,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.names import named_twice, quoted
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.names import named_twice, quoted
+from headwater_streams.base.type_name import type_name
 from headwater_streams.sources.json_value import CORRUPT
 from headwater_streams.sources.parsers.typed import typed
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.read_types import Detour, read_fields
 from headwater_streams.sources.wrong_fields import wrong_fields
-from headwater_streams.type_name import type_name
 
 _MOST_COLUMNS = 20_480
 """Spark's own limit; its parser does not reject a value that has more, it fails (univocity's `maxColumns`)."""

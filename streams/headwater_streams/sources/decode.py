@@ -12,12 +12,10 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.columns import col, cols
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.hashed import EXACT_TIMES
-from headwater_streams.names import is_reserved
-from headwater_streams.quality.check import Check
-from headwater_streams.quality.guarded import may_raise, raises, violates
+from headwater_streams.base.check import Check
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.names import is_reserved
+from headwater_streams.base.type_name import type_name
 from headwater_streams.sources.coordinates import (
     OFFSET,
     ORIGIN,
@@ -37,7 +35,9 @@ from headwater_streams.sources.times import far, far_times, is_far_day, time_pro
 from headwater_streams.sources.unreadable import unreadable
 from headwater_streams.sources.values import value_columns, values_of
 from headwater_streams.sources.wrong_fields import shown
-from headwater_streams.type_name import type_name
+from headwater_streams.spark.columns import col, cols
+from headwater_streams.spark.guarded import may_raise, raises, violates
+from headwater_streams.spark.hashed import EXACT_TIMES
 
 KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
 _UNREAD, _TEXT = "_unread", "_text"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from headwater_streams.errors import UnavailableError
+from headwater_streams.base.errors import UnavailableError
 
 _SILENCE_S = 15.0
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headwater_streams.durations import parse_duration
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.names import require_table_name
+from headwater_streams.base.durations import parse_duration
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.names import require_table_name
 from headwater_streams.sources.avro_value import Avro
 from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser

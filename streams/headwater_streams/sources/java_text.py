@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.expressions import column_of, expression_of
-from headwater_streams.gateway import jvm_class, to_seq
+from headwater_streams.spark.expressions import column_of, expression_of
+from headwater_streams.spark.gateway import jvm_class, to_seq
 
 _REPLACEMENT = "\ufffd"
 

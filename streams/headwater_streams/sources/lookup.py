@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headwater_streams.names import require_table_name
+from headwater_streams.base.names import require_table_name
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.names import named_twice
-from headwater_streams.type_name import type_name
+from headwater_streams.base.names import named_twice
+from headwater_streams.base.type_name import type_name
 
 _BY_BYTES = T.StringType().collation
 IsSo = Callable[[T.DataType, Column], Column | None]

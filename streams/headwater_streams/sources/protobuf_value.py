@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem

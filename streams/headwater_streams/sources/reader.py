@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import Ranges
-from headwater_streams.runtime.checkpoint import begin_kafka, kafka_start
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.sources.held_records import held
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
 from headwater_streams.sources.unreadable import PAST_UNREADABLE
+from headwater_streams.spark.checkpoint import begin_kafka, kafka_start
 
 _EARLIEST, _LATEST = -2, -1
 _ISOLATION = "kafka.isolation.level"

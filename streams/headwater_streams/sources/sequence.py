@@ -1,4 +1,4 @@
-"""The headers by which a producer numbers its own records; see `dedup.by_sequence`."""
+"""The headers by which a producer numbers its own records; see `operators.dedup.by_sequence`."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F

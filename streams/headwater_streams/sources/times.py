@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.sources.coordinates import TIMESTAMP
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.problems import Problem

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headwater_streams.errors import JobDefinitionError, UnavailableError
+from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 
 _TIMEOUT_S = 10.0
 SILENT = logging.getLogger(f"{__name__}.librdkafka")

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.avro_value import Avro, AvroReader
 from headwater_streams.sources.csv_value import Csv, csv_detour, csv_problem, parse_csv
 from headwater_streams.sources.inputs import TopicInput
@@ -19,7 +19,7 @@ from headwater_streams.sources.parsers import Parser
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_value import Protobuf, parse_protobuf, protobuf_problem
 from headwater_streams.sources.read_types import Typing
-from headwater_streams.spark_errors import first_sentence
+from headwater_streams.spark.spark_errors import first_sentence
 
 Found = TypeVar("Found")
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.type_name import type_name
+from headwater_streams.base.type_name import type_name
 
 _MOST_CHARACTERS = 100
 TIME_OF_DAY = r"\s*+T?\d{1,2}:"

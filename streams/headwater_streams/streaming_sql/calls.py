@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot.tokens import TokenType
 
-from headwater_streams.dedup import by_key, by_offset, by_sequence
+from headwater_streams.operators.dedup import by_key, by_offset, by_sequence
 from headwater_streams.sources.avro_value import avro
 from headwater_streams.sources.csv_value import csv
 from headwater_streams.sources.inputs import table, topic

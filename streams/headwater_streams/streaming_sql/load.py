@@ -5,12 +5,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.dedup import ByKey, ByOffset, BySequence
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.names import folded, named_twice
-from headwater_streams.runtime.job import ErrorBound, Job, require_own_name
-from headwater_streams.sinks.scd_target import scd1, scd2
-from headwater_streams.sinks.target import DeltaTarget, delta
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.names import folded, named_twice
+from headwater_streams.base.target import DeltaTarget, delta
+from headwater_streams.delta.scd_target import scd1, scd2
+from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
+from headwater_streams.plan.job import ErrorBound, Job, require_own_name
 from headwater_streams.sources.beside import naming_files_in
 from headwater_streams.streaming_sql.script import Script
 from headwater_streams.streaming_sql.statement import Statement, read_statement

@@ -9,17 +9,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.aggregates import grouped
-from headwater_streams.columns import col
-from headwater_streams.errors import StreamsError
-from headwater_streams.joins.interval import How, join
-from headwater_streams.joins.union import union
-from headwater_streams.names import folded
+from headwater_streams.base.errors import StreamsError
+from headwater_streams.base.names import folded
+from headwater_streams.operators.aggregates import grouped
+from headwater_streams.operators.joins.interval import How, join
+from headwater_streams.operators.joins.union import union
+from headwater_streams.operators.windows import (
+    CountedRows,
+    count_window,
+    cumulative,
+    hopping,
+    session,
+    tumbling,
+)
+from headwater_streams.operators.windows.grouping import Windowed
+from headwater_streams.operators.windows.spec import BOUNDS
 from headwater_streams.sources.inputs import Input
+from headwater_streams.spark.columns import col
 from headwater_streams.streaming_sql.script import Piece, Place
-from headwater_streams.windows import CountedRows, count_window, cumulative, hopping, session, tumbling
-from headwater_streams.windows.grouping import Windowed
-from headwater_streams.windows.spec import BOUNDS
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from headwater_streams.errors import JobDefinitionError, StreamsError
-from headwater_streams.spark_errors import first_sentence
+from headwater_streams.base.errors import JobDefinitionError, StreamsError
+from headwater_streams.spark.spark_errors import first_sentence
 from headwater_streams.streaming_sql.words import in_sql
 
 Found = TypeVar("Found")

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from sqlglot.tokens import Token
 
-from headwater_streams.joins.interval import How
-from headwater_streams.names import folded
+from headwater_streams.base.names import folded
+from headwater_streams.operators.joins.interval import How
 from headwater_streams.sources.inputs import TableInput, TopicInput, table
 from headwater_streams.streaming_sql.calls import argument, call, items_of
 from headwater_streams.streaming_sql.query import Group, Join, Output, Query, Source

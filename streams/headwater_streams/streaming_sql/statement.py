@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headwater_streams.quality.check import Check, InvalidCheckError
-from headwater_streams.quality.condition import has_aggregate
+from headwater_streams.base.check import Check, InvalidCheckError
+from headwater_streams.base.condition import has_aggregate
 from headwater_streams.streaming_sql.calls import argument
 from headwater_streams.streaming_sql.query import Query
 from headwater_streams.streaming_sql.script import Place, Script

@@ -14,19 +14,19 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater_streams.columns import col
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.names import require_table_name
+from headwater_streams.base.nearest import nearest
+from headwater_streams.base.target import LATE_SUFFIX, QUARANTINE_SUFFIX, declared_name
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits, next_commit
-from headwater_streams.names import require_table_name
-from headwater_streams.nearest import nearest
+from headwater_streams.plan.job import Job, bind, is_job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job, bind, is_job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import JobRunner
-from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX, declared_name
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.spark.columns import col
+from headwater_streams.storage.home import Home
 from headwater_streams.testing.record_log import RecordLog
 
 Value = Mapping[str, Any] | bytes | str | None
@@ -311,7 +311,7 @@ class JobDriver:
 
     def accounting(self, table: str) -> dict[str, int]:
         """What became of every row that was read for a table, over all batches: `read` and the terms of its identity
-        (see `headwater_streams.ledger.entry`), without those that are 0."""
+        (see `headwater_streams.base.ledger_entry`), without those that are 0."""
         total: Counter[str] = Counter()
         for entry in self.ledger(table):
             total.update(entry.totals)

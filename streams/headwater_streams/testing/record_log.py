@@ -11,15 +11,15 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.delta_rows import table_id
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.delta.delta_table import ensure_table, tell_state
 from headwater_streams.ledger.log import Commit, commits
-from headwater_streams.runtime.checkpoint import next_version, table_offset
-from headwater_streams.sinks.delta_table import ensure_table, tell_state
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.reader import Starts
+from headwater_streams.spark.checkpoint import next_version, table_offset
+from headwater_streams.storage.delta_rows import table_id
 
 _RECORD = pa.schema(
     [

@@ -23,10 +23,10 @@ from headwater_streams import backfill
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from operators.topic import Topic
 
 _PATIENCE_S = 300

@@ -1,4 +1,4 @@
-"""The jobs. Found by `headwater_streams.runtime.loader`, like any job module."""
+"""The jobs. Found by `headwater_streams.loader`, like any job module."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.loader import load_jobs
+from headwater_streams.plan.job import Job
 from operators.topic import SCHEMA, TIME
 
 TOPIC, TABLE, WINDOWS = "readings", "silver.readings", "gold.by_device"

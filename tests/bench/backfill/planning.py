@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from backfill import jobs
 from headwater_streams import backfill
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 
 JOB_FILE = Path(__file__).with_name("jobs.py")
 

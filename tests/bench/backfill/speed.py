@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from backfill import jobs, plain
 from headwater_streams import backfill
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.delta_rows import dataset_of
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
 from support.measured import Run, measure
 
 JOBS = ("clean", "by_device", "by_device_of_topic")

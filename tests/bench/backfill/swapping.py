@@ -18,13 +18,13 @@ import headwater as hw
 from backfill.beside import trickle
 from backfill.jobs import TOPIC
 from headwater_streams import backfill
+from headwater_streams.delta.live_files import all_files
 from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.runner import JobRunner
-from headwater_streams.sinks.live_files import all_files
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from operators.topic import PARTITIONS, SCHEMA, TIME, Topic
 
 BATCHES = 4

@@ -41,9 +41,9 @@ from pyspark.sql import SparkSession
 
 from headwater.stack.java import find_java
 from headwater.stack.session import java_conf, spark_session
-from headwater_streams.gateway import jvm_class
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Late
+from headwater_streams.plan.job import Late
+from headwater_streams.spark.gateway import jvm_class
+from headwater_streams.storage.home import Home
 from nexmark import flink, flink_fetch, library, plain, profile
 from nexmark.latency import latencies
 from nexmark.rows import canonical, compare

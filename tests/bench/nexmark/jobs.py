@@ -1,4 +1,4 @@
-"""The queries as the library's jobs. Found by `headwater_streams.runtime.loader`, like any job module."""
+"""The queries as the library's jobs. Found by `headwater_streams.loader`, like any job module."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F

@@ -14,12 +14,12 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from headwater_streams.ledger.log import commits
+from headwater_streams.loader import load_jobs
+from headwater_streams.plan.job import Job, Late
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job, Late
-from headwater_streams.runtime.loader import load_jobs
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from nexmark.topics import SIDE_ROWS
 
 SIDE_TABLE = "nexmark.side_input"

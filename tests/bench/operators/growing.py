@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from headwater_streams.ledger.log import commits, commits_backwards, seen_of
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from operators import jobs, plain
 from operators.topic import Topic
 from support.measured import measure

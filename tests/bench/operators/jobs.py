@@ -8,9 +8,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 import headwater as hw
-from headwater_streams.quality.check import Check
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.base.check import Check
+from headwater_streams.loader import load_jobs
+from headwater_streams.plan.job import Job
 from operators.topic import SCHEMA, TIME
 
 TOPIC = "readings"

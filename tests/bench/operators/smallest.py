@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from headwater.running.environment import job_settings
 from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from operators import jobs, plain
 from operators.topic import Topic
 from support.processes import cpu_s

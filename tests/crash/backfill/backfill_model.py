@@ -160,7 +160,7 @@ def rejected(codes: Codes, until: Sequence[int]) -> list[int]:
 
 
 def opened(path: Path, version: int | None = None) -> ds.Dataset:
-    """A version of a table, read by Arrow's own file system as `headwater_streams.delta_rows` does."""
+    """A version of a table, read by Arrow's own file system as `headwater_streams.storage.delta_rows` does."""
     files = SubTreeFileSystem(str(path), LocalFileSystem())
     return DeltaTable(str(path), version=version).to_pyarrow_dataset(filesystem=files)
 

@@ -32,13 +32,13 @@ from headwater.running.leases import lease_factory
 from headwater.running.pytest_plugin import SMALL_BATCHES
 from headwater.stack.session import spark_session
 from headwater_streams import backfill
-from headwater_streams.errors import StreamsError
+from headwater_streams.base.errors import StreamsError
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 
 # Two JVMs share the machine with readers and a broker: a thread for each thing is enough.
 _QUICK_START = SMALL_BATCHES | {

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 
 _SCHEMA, _MOST = "who STRING, n INT, at TIMESTAMP", {"max_ahead": "3650 days", "max_offsets_per_batch": 400}
 clicks = hw.topic("clicks", schema=_SCHEMA, event_time="at", watermark="20 minutes", **_MOST)

@@ -17,12 +17,12 @@ from killed_jobs import both, clean, final, pairs, per_minute, runs
 from headwater.running.leases import lease_factory
 from headwater.running.pytest_plugin import SMALL_BATCHES
 from headwater.stack.session import spark_session
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 
 _QUICK_START = SMALL_BATCHES | {"spark.driver.memory": "512m"}
 _STOPPED = 9

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import IncompatibleStateError, StreamsError
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import IncompatibleStateError, StreamsError
+from headwater_streams.delta.compaction import compact
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
-from headwater_streams.sinks.compaction import compact
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 AT = "2013-01-01T12:00:00+00:00"

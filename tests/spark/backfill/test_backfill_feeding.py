@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.base.errors import IncompatibleStateError
 from headwater_streams.ledger.cleaning import clean_log
-from headwater_streams.runtime.checkpoint import last_planned
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.turn import Turn
+from headwater_streams.spark.checkpoint import last_planned
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(

@@ -24,8 +24,8 @@ from pyspark.sql import types as T
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillPlan, Verdict
-from headwater_streams.errors import RowErrorsError
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.base.errors import RowErrorsError
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver
 
 SCHEMA = "id INT, shop STRING, qty INT, word STRING, at TIMESTAMP"

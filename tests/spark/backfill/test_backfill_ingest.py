@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import IncompatibleStateError
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.base.errors import IncompatibleStateError
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations, ingest_of_other_code
 from headwater_streams.testing import JobDriver

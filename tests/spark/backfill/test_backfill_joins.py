@@ -21,9 +21,9 @@ import headwater as hw
 from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.joins.interval import How
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.operators.joins.interval import How
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 

@@ -17,13 +17,13 @@ import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.backfill.verdict import Verdict
-from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.base.errors import IncompatibleStateError
+from headwater_streams.delta.marks import last_batch
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.faults import BackOff
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.runner import JobRunner
-from headwater_streams.sinks.marks import last_batch
 from headwater_streams.testing import JobDriver, SimulatedCrash
 from support.watching import watch_until
 

@@ -26,8 +26,8 @@ from headwater_streams.backfill.recompute import (
     sampling,
 )
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.errors import UnavailableError
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import UnavailableError
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver
 

@@ -23,11 +23,11 @@ from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute import Recompute, Recomputed, recompute_rebuild, sampling
 from headwater_streams.backfill.store import BackfillFolder, backfill_ids
-from headwater_streams.joins.interval import How
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
+from headwater_streams.delta.scd_target import ScdTarget
+from headwater_streams.operators.joins.interval import How
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.planning import plan_jobs
-from headwater_streams.sinks.scd_target import ScdTarget
+from headwater_streams.storage.home import Home
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic(

@@ -18,9 +18,9 @@ import headwater as hw
 from headwater.cli._verdict_page import page
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import IncompatibleStateError, StreamsError
+from headwater_streams.base.errors import IncompatibleStateError, StreamsError
 from headwater_streams.ledger.audit import audit_table
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.testing import JobDriver, SimulatedCrash

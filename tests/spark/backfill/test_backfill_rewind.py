@@ -13,7 +13,7 @@ from headwater.cli.late import late
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.ledger.log import commits
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 clicks = hw.topic(

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import DataLossError
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(

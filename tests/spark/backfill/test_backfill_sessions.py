@@ -19,7 +19,7 @@ from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan, Verdict
 from headwater_streams.ledger.log import next_commit
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 SEED = drawn_seed()

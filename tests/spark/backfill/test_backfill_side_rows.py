@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan, Verdict
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver
 
 departures = hw.topic(

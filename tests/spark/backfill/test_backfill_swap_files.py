@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver
 
 readings = hw.topic("readings", schema="device STRING, value INT")

@@ -25,15 +25,15 @@ import headwater as hw
 from headwater_broker.testing import RunningBroker
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, Verdict
-from headwater_streams.errors import DataLossError, IncompatibleStateError
+from headwater_streams.base.errors import DataLossError, IncompatibleStateError
 from headwater_streams.ledger.audit import audit_home
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 
 clicks = hw.topic(
     "clicks", schema="n INT, at TIMESTAMP", event_time="at", watermark="1 hour", max_ahead="1000000 hours"

@@ -17,9 +17,9 @@ import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan, Verdict
 from headwater_streams.ledger.log import next_commit
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.operators.windows.grouping import Windowed
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
-from headwater_streams.windows.grouping import Windowed
 
 departures = hw.topic(
     "departures",

@@ -18,7 +18,7 @@ import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(

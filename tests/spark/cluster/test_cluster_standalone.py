@@ -19,7 +19,7 @@ from headwater.running.pytest_plugin import SMALL_BATCHES
 from headwater.stack.java import find_java
 from headwater_broker.testing import RunningBroker
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 WAIT_S = 300
 JOBS = """

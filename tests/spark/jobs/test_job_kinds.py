@@ -13,7 +13,7 @@ import pytest
 from headwater.sql.session import SqlSession
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.base.errors import IncompatibleStateError
 from headwater_streams.testing import JobDriver
 from headwater_streams.testing.record_log import RecordLog
 from job_kinds import KINDS, PLAIN, TABLE, Columns, Kind, in_order, kinds, rows_of, three_batches

@@ -5,7 +5,7 @@ from typing import Any
 
 from headwater.config import shipped_dir
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.loader import load_jobs
 from headwater_streams.testing import JobDriver
 
 _FILE = ("web-1", "3f2a9c", 0)  # as the shipper names it; the line's number follows

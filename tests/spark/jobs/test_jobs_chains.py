@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from amount import drawn_seed
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.job import bind
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.plan.job import bind
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 

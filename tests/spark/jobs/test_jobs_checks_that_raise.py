@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import CheckFailedError
+from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.testing import JobDriver
 
 SCHEMA = "id INT, qty INT, word STRING, list ARRAY<INT>, at TIMESTAMP"

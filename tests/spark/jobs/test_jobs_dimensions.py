@@ -15,11 +15,11 @@ import headwater as hw
 from amount import drawn_seed
 from headwater_streams.backfill.repair import planning
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.errors import IncompatibleStateError, JobDefinitionError
+from headwater_streams.base.errors import IncompatibleStateError, JobDefinitionError
+from headwater_streams.delta.history import history, newest
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.generations import begin_generation
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.planning import plan_jobs
-from headwater_streams.sinks.history import history, newest
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 AT = "2013-01-01T12:00:00+00:00"
@@ -109,7 +109,7 @@ TIMELINE = [
     (2, "u", "Rome"),
     (3, "u", "Bern"),
 ]
-"""The one of `sinks/scd_target.py`."""
+"""The one of `delta/scd_target.py`."""
 
 
 def test_rows_of_random_events_are_those_of_the_model(spark: SparkSession) -> None:

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import IncompatibleTableError
-from headwater_streams.runtime.analysis import analyse
+from headwater_streams.base.errors import IncompatibleTableError
+from headwater_streams.plan.analysis import analyse
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.compatibility import since_last_run
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.tables import table_problems
 from headwater_streams.testing import JobDriver
 

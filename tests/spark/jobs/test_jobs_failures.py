@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.runtime.job import bind
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.query import explain
 from headwater_streams.testing import JobDriver
 

@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import IncompatibleStateError, StreamsError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.errors import IncompatibleStateError, StreamsError
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import commits, first_version
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime import upkeep
 from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.generations import Action
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations

@@ -12,17 +12,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater_broker.testing import RunningBroker, broker
-from headwater_streams.errors import DataLossError, IncompatibleStateError
+from headwater_streams.base.errors import DataLossError, IncompatibleStateError
 from headwater_streams.ledger.audit import audit_table
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.positions import records_gone
 from headwater_streams.runtime.renewal import begin_generations, gone_since_read
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from support.watching import watch_until
 
 clicks = hw.topic("clicks", schema="n INT")

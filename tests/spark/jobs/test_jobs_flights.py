@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from headwater.config import shipped_dir
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.loader import load_jobs
+from headwater_streams.plan.job import Job
 
 _DEPARTURES = "flight_id STRING, carrier STRING, departed_at TIMESTAMP, delay_minutes INT"
 

@@ -12,8 +12,8 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from headwater_streams import backfill
-from headwater_streams.errors import JobDefinitionError, RowErrorsError
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import JobDefinitionError, RowErrorsError
+from headwater_streams.plan.job import bind
 from headwater_streams.testing import JobDriver
 
 SCHEMA = "id INT, qty INT, word STRING, digits STRING, list ARRAY<INT>"

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import IncompatibleStateError, IncompatibleTableError, StreamsError
+from headwater_streams.base.errors import IncompatibleStateError, IncompatibleTableError, StreamsError
 from headwater_streams.ledger.audit import audit_home
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.compatibility import since_last_run
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations

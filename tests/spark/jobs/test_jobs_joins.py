@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import headwater as hw
-from headwater_streams.errors import CheckFailedError
+from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(

@@ -19,14 +19,14 @@ import headwater as hw
 from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import (
+from headwater_streams.base.errors import (
     DataLossError,
     IncompatibleTableError,
     JobDefinitionError,
     LookupKeyError,
 )
 from headwater_streams.ledger.audit import audit_table
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.lookups import Lookups
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.runner import JobRunner

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver

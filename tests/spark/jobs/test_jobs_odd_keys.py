@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
-from headwater_streams.runtime.job import Job, bind
-from headwater_streams.sinks.compaction import compact
+from headwater_streams.delta.compaction import compact
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.sources.coordinates import SOURCES
 from headwater_streams.testing import JobDriver
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
-from headwater_streams.errors import JobDefinitionError, LookupKeyError
+from headwater_streams.base.errors import JobDefinitionError, LookupKeyError
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver
 

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 import headwater as hw
 from amount import drawn_seed
 from headwater.sql import SqlSession
-from headwater_streams.errors import CheckFailedError, DataLossError
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import CheckFailedError, DataLossError
+from headwater_streams.delta.delta_table import DeltaTransaction
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.runner import JobRunner
-from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from amount import drawn_seed
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.runtime.analysis import analyse
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.loader import load_jobs
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.plan.analysis import analyse
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import headwater as hw
-from headwater_streams.errors import RowErrorsError
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import RowErrorsError
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.stages import stateful

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.log import commits, first_version
-from headwater_streams.runtime.job import bind
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.testing import JobDriver

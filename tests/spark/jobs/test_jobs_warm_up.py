@@ -25,21 +25,21 @@ from pyspark.sql import functions as F
 import headwater as hw
 from amount import drawn_seed
 from headwater_broker.testing import RunningBroker
-from headwater_streams.delta_rows import dataset_of
-from headwater_streams.errors import DataLossError, IncompatibleStateError, StreamsError
+from headwater_streams.base.errors import DataLossError, IncompatibleStateError, StreamsError
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import why_not_renewed
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 DELAY = "10 minutes"

@@ -11,7 +11,7 @@ from amount import drawn_seed
 from headwater.config import shipped_dir
 from headwater.demo.flights import Flight, archive_path, read_month
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.loader import load_jobs
 from headwater_streams.testing import JobDriver
 
 DAY = datetime(2013, 2, 8, tzinfo=UTC)  # the day of a storm: rows without weather, flights hours late

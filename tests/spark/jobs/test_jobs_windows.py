@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.ledger.entry import NO_WATERMARK_MS
-from headwater_streams.runtime.job import bind
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 

@@ -19,10 +19,10 @@ from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.backfill.repair.jobs import same_job
-from headwater_streams.dedup import Dedup
-from headwater_streams.errors import IncompatibleStateError, JobDefinitionError
+from headwater_streams.base.errors import IncompatibleStateError, JobDefinitionError
 from headwater_streams.ledger.audit import audit_table
-from headwater_streams.runtime.job import bind
+from headwater_streams.operators.dedup import Dedup
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations

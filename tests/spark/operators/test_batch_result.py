@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater_streams.delta.delta_table import WrittenFiles
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
-from headwater_streams.sinks.delta_table import WrittenFiles
 
 Made = tuple[BatchResult, Callable[[], int]]
 

@@ -25,9 +25,9 @@ import headwater as hw
 from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_table
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 import headwater as hw
 from amount import drawn_seed
 from headwater_streams.ledger.audit import audit_table
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime import query
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks

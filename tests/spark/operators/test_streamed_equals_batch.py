@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver
 
 LONG = "HEADWATER_EXAMPLES" in os.environ

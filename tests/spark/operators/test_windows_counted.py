@@ -25,8 +25,8 @@ import headwater as hw
 from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import DataLossError, IncompatibleStateError, JobDefinitionError
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.base.errors import DataLossError, IncompatibleStateError, JobDefinitionError
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.stages import open_rows

@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from amount import drawn_seed
-from headwater_streams.errors import CheckFailedError
+from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.runtime.job import Job, bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 pytestmark = pytest.mark.usefixtures("closing_batches")

@@ -15,7 +15,7 @@ from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.gateway import jvm_class
+from headwater_streams.spark.gateway import jvm_class
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import headwater as hw
 from amount import drawn_seed
-from headwater_streams.errors import JobDefinitionError, UnavailableError
+from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.sources.decode import value_schema
 
 Decoded = tuple[tuple[object, ...] | None, str | None]

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.decode import value_schema
 

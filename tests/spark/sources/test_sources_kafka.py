@@ -13,11 +13,11 @@ import headwater as hw
 from headwater_broker.testing import broker
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.log import commits
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 
 flights = hw.topic("east", "west", schema="carrier STRING, delay INT", format=hw.csv(sep=";"))
 

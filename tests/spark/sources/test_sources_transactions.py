@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_broker.testing import broker
-from headwater_streams.errors import DataLossError
+from headwater_streams.base.errors import DataLossError
 from headwater_streams.ledger.audit import audit_home
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 
 paid = hw.topic("paid", schema="who STRING, amount INT, at TIMESTAMP", event_time="at", watermark="1 hour")
 

@@ -13,11 +13,11 @@ from bad_batches import cases
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams import backfill
 from headwater_streams.ledger.audit import audit_home
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.storage.home import Home
 from old_log import append_to_log
 
 DELAY = "1 hour"

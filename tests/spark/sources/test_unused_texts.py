@@ -12,10 +12,10 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from amount import drawn_seed
-from headwater_streams.runtime.analysis import analyse
-from headwater_streams.runtime.chain import empty
-from headwater_streams.runtime.job import bind
-from headwater_streams.runtime.unused import unused_texts
+from headwater_streams.plan.analysis import analyse
+from headwater_streams.plan.chain import empty
+from headwater_streams.plan.job import bind
+from headwater_streams.plan.unused import unused_texts
 from headwater_streams.sources.coordinates import OFFSET, PARTITION
 from headwater_streams.sources.decode import BAD, RAW, RecordDecoder
 from headwater_streams.sources.problems import PROBLEMS

@@ -7,13 +7,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, take_over
+from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.runtime.home import Home
+from headwater_streams.operators.dedup.intervals import IntervalSet
+from headwater_streams.operators.dedup.memory import SEEN_TABLE, ColdOrigins, take_over
 from headwater_streams.runtime.progress import PROGRESS_TABLE, ProgressLog
 from headwater_streams.runtime.upkeep import Upkeep, tidy
-from headwater_streams.sinks.compaction import compact
+from headwater_streams.storage.home import Home
 from job_kinds import KINDS, three_batches
 from other_readers import READERS, Reader, rows_by
 from ready_homes import ready_home

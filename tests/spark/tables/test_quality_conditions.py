@@ -4,14 +4,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.condition import AGGREGATES
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.plan.analysis import analyse
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.quality import Check
-from headwater_streams.quality.condition import AGGREGATES
-from headwater_streams.quality.guarded import violates
 from headwater_streams.quality.run import SuiteError, run_suite
-from headwater_streams.runtime.analysis import analyse
-from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.spark.guarded import violates
 
 ROWS = [("a", 1, "x)"), ("b", 2, "("), ("c", 3, "it's"), ("d", 40, None)]
 COLUMNS = "who STRING, n INT, gate STRING"

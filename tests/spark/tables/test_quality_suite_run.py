@@ -8,9 +8,9 @@ from urllib.parse import urlparse
 
 import pytest
 
-from headwater_streams.damage import DamagedFileError
 from headwater_streams.quality import Check, stored_results
 from headwater_streams.quality.run import SuiteError, run_suite
+from headwater_streams.storage.damage import DamagedFileError
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from headwater.sql.catalog import TableRef
 from headwater.sql.delta import open_table
-from headwater_streams.delta_rows import dataset_of
-from headwater_streams.sinks.live_files import files_between, files_with
+from headwater_streams.delta.live_files import files_between, files_with
+from headwater_streams.storage.delta_rows import dataset_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES_US = [

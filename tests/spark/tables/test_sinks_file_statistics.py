@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.nullable import as_nullable
-from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles, ensure_table
+from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles, ensure_table
+from headwater_streams.spark.nullable import as_nullable
 
 _ALIKE = (
     "CAST(id AS BYTE) AS b, CAST(id AS SHORT) AS s, CAST(id - 3 AS INT) AS i, id * 1000000007 AS l, "

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.gateway import scala_object
-from headwater_streams.sinks.delta_table import DeltaTransaction, ensure_table
-from headwater_streams.sinks.marks import last_batch
-from headwater_streams.sinks.upsert import upsert_rows
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.delta.delta_table import DeltaTransaction, ensure_table
+from headwater_streams.delta.marks import last_batch
+from headwater_streams.delta.upsert import upsert_rows
+from headwater_streams.spark.gateway import scala_object
 
 SCHEMA = T.StructType(
     [

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.sql import Result, SqlSession
 from headwater.sql.spark_engine import arrow_of
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 UTC = dt.UTC
 

@@ -1,7 +1,7 @@
 """The page of ledger entries: the format's own documentation, which stands with the code, and its terms."""
 
 from docs_reference.markdown import code, docstring, table
-from headwater_streams.ledger import entry
+from headwater_streams.base import ledger_entry as entry
 
 
 def page() -> str:

@@ -6,14 +6,14 @@ from typing import Any
 from pyspark.sql import types as T
 
 from docs_reference.markdown import code, plain, table
-from headwater_streams import table_columns as described
-from headwater_streams.dedup import memory
+from headwater_streams.base import table_columns as described
+from headwater_streams.delta.scd_target import CHANGES, DELETED, ScdTarget
+from headwater_streams.delta.side import late_schema, quarantine_schema
 from headwater_streams.ledger import copy
 from headwater_streams.ledger.log import LEDGER_TABLE
+from headwater_streams.operators.dedup import memory
 from headwater_streams.runtime.progress import PROGRESS_TABLE
 from headwater_streams.runtime.progress import SCHEMA as PROGRESS_SCHEMA
-from headwater_streams.sinks.scd_target import CHANGES, DELETED, ScdTarget
-from headwater_streams.sinks.side import late_schema, quarantine_schema
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
     ROW_FIELDS,

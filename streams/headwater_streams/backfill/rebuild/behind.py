@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headwater_streams.atomic_file import atomic_file
 from headwater_streams.backfill.handover import REBUILD, RESTORE, made_by
 from headwater_streams.backfill.progress import is_done
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
-from headwater_streams.delta_rows import table_id
 from headwater_streams.ledger.log import next_commit
-from headwater_streams.runtime.checkpoint import table_offset, version_read
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
+from headwater_streams.spark.checkpoint import table_offset, version_read
+from headwater_streams.storage.atomic_file import atomic_file
+from headwater_streams.storage.delta_rows import table_id
+from headwater_streams.storage.home import Home
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import ids_of_topics
-from headwater_streams.nearest import nearest
+from headwater_streams.base.nearest import nearest
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.storage.home import Home
 
 
 @dataclass(frozen=True)

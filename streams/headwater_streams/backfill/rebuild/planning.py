@@ -9,10 +9,10 @@ from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.whole_planning import facts_of_plan
-from headwater_streams.errors import DataLossError
+from headwater_streams.base.errors import DataLossError
 from headwater_streams.ledger.log import next_commit
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 
 
 def plan_rebuild(

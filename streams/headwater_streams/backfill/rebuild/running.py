@@ -11,17 +11,17 @@ from headwater_streams.backfill.rebuild.parts import planned_part
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics
-from headwater_streams.dedup.memory import SEEN_TABLE
-from headwater_streams.delta_log import has_versions
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.delta.marks import Marks, generation_id
 from headwater_streams.ledger.log import LEDGER_TABLE, commits
+from headwater_streams.operators.dedup.memory import SEEN_TABLE
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.tables import prepare_tables
-from headwater_streams.sinks.marks import Marks, generation_id
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.home import Home
 
 _ROUNDS = 5
 _LITTLE = 0.01  # of all rows: what comes in while so much is read is little enough

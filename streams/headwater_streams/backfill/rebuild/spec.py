@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater_streams.backfill.whole import WholePlan
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.home import Home
 
 
 @dataclass(frozen=True, kw_only=True)

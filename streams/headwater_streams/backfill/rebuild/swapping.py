@@ -26,15 +26,15 @@ from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import passing
-from headwater_streams.dedup.memory import SEEN_TABLE, take_over
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.delta.delta_table import REBUILT, ensure_table
+from headwater_streams.delta.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.delta.live_files import all_files
 from headwater_streams.ledger.log import next_commit
+from headwater_streams.operators.dedup.memory import SEEN_TABLE, take_over
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.delta_table import REBUILT, ensure_table
-from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
-from headwater_streams.sinks.live_files import all_files
 
 
 def swap(

@@ -12,13 +12,13 @@ from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
 from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.audit import audit_table
-from headwater_streams.ledger.entry import Ranges
-from headwater_streams.plural import counted
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
-from headwater_streams.runtime.job import Job
-from headwater_streams.sinks.delta_table import read_version
 
 _NAMED = 3
 

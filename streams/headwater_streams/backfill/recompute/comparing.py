@@ -13,10 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.columns import col
-from headwater_streams.hashed import EXACT_JSON, hash_parts
-from headwater_streams.json_values import exact_values
-from headwater_streams.plural import counted
+from headwater_streams.base.json_values import exact_values
+from headwater_streams.base.plural import counted
+from headwater_streams.spark.columns import col
+from headwater_streams.spark.hashed import EXACT_JSON, hash_parts
 
 Order = Literal["up", "down"]
 """Of the offsets."""

@@ -14,14 +14,14 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import without
-from headwater_streams.columns import col
-from headwater_streams.dedup import ByKey, ByOffset, BySequence
-from headwater_streams.dedup.recent_keys import RecentKeys, key_columns
-from headwater_streams.dedup.verdicts import judge, seen_from
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
+from headwater_streams.operators.dedup.recent_keys import RecentKeys, key_columns
+from headwater_streams.operators.dedup.verdicts import judge, seen_from
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.stages.row_pass import RowPass
 from headwater_streams.sources.coordinates import PLACE
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.spark.columns import col
 
 
 def copies_by_headers(

@@ -9,11 +9,11 @@ from headwater_streams.backfill.recompute.comparing import Order, compare
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.sampling import limit_of
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.history import history, newest
+from headwater_streams.delta.scd_target import CHANGES, DELETED, ScdTarget
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.history import history, newest
-from headwater_streams.sinks.scd_target import CHANGES, DELETED, ScdTarget
 from headwater_streams.sources.coordinates import commit_columns
 from headwater_streams.sources.problems import any_of
 

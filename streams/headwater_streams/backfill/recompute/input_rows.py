@@ -23,21 +23,21 @@ from headwater_streams.backfill.recompute.comparing import Compared
 from headwater_streams.backfill.recompute.copies import copies_by_headers, copies_by_key, without_copies
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, checks_on, without
-from headwater_streams.dedup import ByKey
-from headwater_streams.delta_rows import dataset_of
-from headwater_streams.errors import StreamsError
-from headwater_streams.plural import counted
+from headwater_streams.base.errors import StreamsError
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.side import MISSED
+from headwater_streams.operators.dedup import ByKey
+from headwater_streams.operators.windows.spec import CLOSED_UNTIL
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.stages.failing_rows import find_failing
 from headwater_streams.runtime.stages.narrowing import FUNCTION, problem_of
-from headwater_streams.sinks.side import MISSED
 from headwater_streams.sources.coordinates import INPUT, PLACE, ROW_COLUMNS
 from headwater_streams.sources.decode import BAD
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.windows.spec import CLOSED_UNTIL
+from headwater_streams.storage.delta_rows import dataset_of
 
 Result = TypeVar("Result")
 

@@ -23,12 +23,12 @@ from headwater_streams.backfill.recompute.input_rows import (
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of
-from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
+from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES, hide, reveal
 
 

@@ -24,16 +24,16 @@ from headwater_streams.backfill.recompute.outcome import (
 from headwater_streams.backfill.recompute.row_inputs import TableRows
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
-from headwater_streams.errors import StreamsError
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry, Ranges, merge_ranges
+from headwater_streams.base.errors import StreamsError
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry, Ranges, merge_ranges
+from headwater_streams.delta.delta_table import read_version
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.storage.home import Home
 
 _US_PER_MS = 1_000
 

@@ -23,11 +23,11 @@ from headwater_streams.backfill.recompute.windows import WindowRecomputation, Wr
 from headwater_streams.backfill.repair.joins.alone import keeps_rights, of_range
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
-from headwater_streams.errors import StreamsError
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.base.errors import StreamsError
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.watermark import Watermark
 
 

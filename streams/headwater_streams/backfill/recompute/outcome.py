@@ -7,7 +7,7 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.plural import counted
+from headwater_streams.base.plural import counted
 
 NAME = "recomputed"
 """The finding's name."""

@@ -9,17 +9,17 @@ from pyspark.sql import types as T
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order
-from headwater_streams.dedup import ByOffset, BySequence, Dedup
-from headwater_streams.gateway import empty_frame
-from headwater_streams.ledger.entry import Ranges
-from headwater_streams.quality.check import Check
+from headwater_streams.base.check import Check
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.operators.dedup import ByOffset, BySequence, Dedup
+from headwater_streams.plan.job import Job
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 from headwater_streams.sources.coordinates import OFFSET, PLACE
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
+from headwater_streams.spark.gateway import empty_frame
 
 
 def checks_on(spark: SparkSession, job: Job, schema: T.StructType) -> tuple[Check, ...]:

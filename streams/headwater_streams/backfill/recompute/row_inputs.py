@@ -14,10 +14,10 @@ from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.copies import copies_by_headers, copies_by_key
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, checks_on
-from headwater_streams.dedup import ByKey
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.operators.dedup import ByKey
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.decode import BAD, HEADERS
 from headwater_streams.sources.inputs import TopicInput

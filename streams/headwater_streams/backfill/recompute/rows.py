@@ -16,14 +16,14 @@ from headwater_streams.backfill.recompute.outcome import NotRecomputableError, R
 from headwater_streams.backfill.recompute.reading import in_order, without
 from headwater_streams.backfill.recompute.row_inputs import RowInputs, TableRows
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
-from headwater_streams.gateway import compute
-from headwater_streams.ledger.entry import Ranges
-from headwater_streams.plural import counted
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.plural import counted
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import failing
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide, reveal
+from headwater_streams.spark.gateway import compute
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from headwater_streams.backfill.offsets import Offsets, Pair
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
 
 LEAST = 50_000
 """Offsets that a sample may have whatever the number of all.

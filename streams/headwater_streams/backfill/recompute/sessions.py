@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.touching import CHAIN, numbered
-from headwater_streams.columns import col, cols
+from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
 from headwater_streams.sources.coordinates import ROWS
-from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
+from headwater_streams.spark.columns import col, cols
 
 _PARTS = "_parts"
 _OF_START, _OF_END, _OF_ROWS = "_of_start", "_of_end", "_of_rows"

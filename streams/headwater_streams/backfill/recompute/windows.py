@@ -24,16 +24,22 @@ from headwater_streams.backfill.recompute.outcome import NotRecomputableError, R
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows
 from headwater_streams.backfill.recompute.sessions import Sessions
-from headwater_streams.durations import in_micros
-from headwater_streams.ledger.entry import Ranges, merge_ranges
-from headwater_streams.plural import counted
+from headwater_streams.base.durations import in_micros
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.base.plural import counted
+from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.session import SessionWindow
+from headwater_streams.operators.windows.spec import (
+    CLOSED_UNTIL,
+    WINDOW_END,
+    WINDOW_KEY,
+    WINDOW_START,
+    FoldedWindow,
+)
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, hide, reveal
-from headwater_streams.windows.counted import CountWindow
-from headwater_streams.windows.session import SessionWindow
-from headwater_streams.windows.spec import CLOSED_UNTIL, WINDOW_END, WINDOW_KEY, WINDOW_START, FoldedWindow
 
 _MARGIN = 20
 """On each side of what windows say of their rows, a so-manieth part of the limit is read beside it."""

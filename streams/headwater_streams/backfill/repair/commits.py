@@ -4,10 +4,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.columns import col
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import BATCH, GENERATION
+from headwater_streams.spark.columns import col
 
 
 def with_live_commits(

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import intersection
 from headwater_streams.backfill.repair.input import first_to_last
-from headwater_streams.ledger.entry import LedgerEntry, merge_ranges
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.base.ledger_entry import LedgerEntry, merge_ranges
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.stages.failing_rows import Found, find_failing
 from headwater_streams.runtime.stages.narrowing import Place
 

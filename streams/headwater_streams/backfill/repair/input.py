@@ -13,13 +13,13 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
-from headwater_streams.columns import col
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import Ranges, gone_of
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import Ranges, gone_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.sources.decode import RecordDecoder, needless, value_schema
 from headwater_streams.sources.inputs import Input, TopicInput
+from headwater_streams.spark.columns import col
 
 
 class RowInput(Protocol):

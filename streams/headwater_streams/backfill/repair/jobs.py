@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.operators.dedup.by_key import ByKey
+from headwater_streams.operators.windows.fixed import FixedWindow
+from headwater_streams.operators.windows.session import SessionWindow
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
-from headwater_streams.windows.fixed import FixedWindow
-from headwater_streams.windows.session import SessionWindow
 
 
 def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan]) -> JobPlan:

@@ -9,9 +9,9 @@ from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import Finding
+from headwater_streams.delta.delta_table import ensure_table, read_files
+from headwater_streams.delta.file_swap import CopiedRows, FileSwap, live_files
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sinks.delta_table import ensure_table, read_files
-from headwater_streams.sinks.file_swap import CopiedRows, FileSwap, live_files
 
 
 @dataclass(frozen=True)

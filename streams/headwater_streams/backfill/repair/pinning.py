@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.ledger.entry import SourceRange
+from headwater_streams.base.ledger_entry import SourceRange
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.shared import shares_coordinates, topics_made_again
-from headwater_streams.plural import counted
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.inputs import TableInput
 
 

@@ -21,14 +21,14 @@ from headwater_streams.backfill.repair.windows.asked import keys_of
 from headwater_streams.backfill.repair.windows.kinds import plan_windows
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.topics import ids_of_topics
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import next_commit
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import Difference, since_last_run, why_incompatible
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.readers import fed_by
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ORIGIN, PLACE, ROWS, SOURCES, TIMESTAMP
 
 _KINDS: Mapping[str, Literal["window", "join"]] = {"window": "window", "join": "join", "as_of": "join"}

@@ -27,16 +27,16 @@ from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.delta_rows import dataset_of
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.plural import counted
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.delta_table import ensure_table
+from headwater_streams.delta.side import quarantine_schema
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.failing_rows import compute_given
 from headwater_streams.runtime.stages.narrowing import Place
-from headwater_streams.sinks.delta_table import ensure_table
-from headwater_streams.sinks.side import quarantine_schema
 from headwater_streams.sources.coordinates import PLACE
+from headwater_streams.storage.delta_rows import dataset_of
 
 _STORED = "rejected"
 _Places = frozenset[Place]

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.spec import of_newest
 from headwater_streams.backfill.store import BackfillError, NothingToRepairError
-from headwater_streams.ledger.entry import Ranges
-from headwater_streams.plural import counted
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.plural import counted
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import FUNCTION, Place
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 

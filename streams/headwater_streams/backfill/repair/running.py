@@ -12,13 +12,13 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics
-from headwater_streams.delta_log import has_versions
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import commits
-from headwater_streams.plural import counted
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.storage.delta_log import has_versions
 
 
 def run(

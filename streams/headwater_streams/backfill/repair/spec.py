@@ -18,11 +18,11 @@ from headwater_streams.backfill.values import (
     ranges_from_json,
     ranges_to_json,
 )
-from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, SourceRange, merge_ranges
+from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
 from headwater_streams.runtime.lookups import LookupVersion, Versions
 from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import GENERATION, TOPIC
-from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,21 @@ from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, whole
 from headwater_streams.backfill.repair.windows.folding import Replayed
 from headwater_streams.backfill.repair.windows.kinds import Replay, replay_of
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.failing_rows import Found
-from headwater_streams.runtime.stages.narrowing import without_failing
-from headwater_streams.runtime.stages.once import places_in
-from headwater_streams.sinks.delta_table import (
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.delta.delta_table import (
     DeltaTransaction,
     WrittenFiles,
     ensure_table,
     read_files,
     read_version,
 )
-from headwater_streams.sinks.side import quarantine_schema, write_side
+from headwater_streams.delta.side import quarantine_schema, write_side
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.stages.failing_rows import Found
+from headwater_streams.runtime.stages.narrowing import without_failing
+from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.sources.problems import Problem
 
 CHUNK = "chunk"

@@ -23,16 +23,16 @@ from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.values import iso, micros, ranges_to_json
 from headwater_streams.backfill.verdict import passing
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.delta.delta_table import conflicts, read_version
+from headwater_streams.delta.file_swap import CopiedRows, FileSwap
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.ledger.shared import made_again_after
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.narrowing import FUNCTION
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.delta_table import conflicts, read_version
-from headwater_streams.sinks.file_swap import CopiedRows, FileSwap
 from headwater_streams.sources.coordinates import PLACE
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}

@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.repair.kept import Kept
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.delta.delta_table import read_files, read_version
+from headwater_streams.delta.file_swap import live_files
+from headwater_streams.delta.live_files import LiveFile, all_files
 from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sinks.delta_table import read_files, read_version
-from headwater_streams.sinks.file_swap import live_files
-from headwater_streams.sinks.live_files import LiveFile, all_files
 
 
 def is_unmoved(context: StageContext, table: Path, affected: Column, since: int, version: int) -> bool:

@@ -21,14 +21,14 @@ from headwater_streams.backfill.repair.windows.account import window_account
 from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
-from headwater_streams.errors import CheckFailedError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.errors import CheckFailedError
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import repairs_of
-from headwater_streams.plural import counted
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 
 

@@ -9,12 +9,12 @@ from headwater_streams.backfill.rewind.versions import batch_at, table_of
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.topics import ids_of_topics
 from headwater_streams.backfill.whole_planning import facts_of_plan
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry, Ranges
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry, Ranges
 from headwater_streams.ledger.log import Commit
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.compatibility import differences, why_incompatible
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.planning import plan_jobs
 
 

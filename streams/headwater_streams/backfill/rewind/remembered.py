@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.dedup.key_files import KeyFiles
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.checkpoint import is_committed, read_offsets
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.operators.dedup.key_files import KeyFiles
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.open_rows import OpenRows
+from headwater_streams.spark.checkpoint import is_committed, read_offsets
 
 _REMEDY = "plan a rebuild: headwater backfill plan JOB --rebuild"
 

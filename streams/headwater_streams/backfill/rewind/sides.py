@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater_streams.ledger.entry import LedgerEntry, is_undone
+from headwater_streams.base.ledger_entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import Commit, commits, lineage
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
+from headwater_streams.plan.job import Job
+from headwater_streams.storage.home import Home
 
 Repairs = Mapping[str, Mapping[str, int]]
 """The versions that repairs made, by their ids and what they did."""

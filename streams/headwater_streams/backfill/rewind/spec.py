@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
 from headwater_streams.backfill.whole import WholePlan
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,13 +27,13 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.ledger.repairs import repairs_of
-from headwater_streams.plural import counted
-from headwater_streams.runtime.checkpoint import is_committed
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.spark.checkpoint import is_committed
 
 
 def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -> Verdict:

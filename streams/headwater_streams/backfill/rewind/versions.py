@@ -8,10 +8,10 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.remembered import why_forgotten
 from headwater_streams.backfill.rewind.sides import Repairs, why_not_undone
 from headwater_streams.backfill.store import BackfillError, utc_text
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import Commit
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.job import Job
+from headwater_streams.plan.job import Job
+from headwater_streams.storage.home import Home
 
 
 @dataclass(frozen=True)

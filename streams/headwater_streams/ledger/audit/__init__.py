@@ -2,7 +2,7 @@
 
 Every finding is a sentence. What is looked at:
 
-- each entry's identity (see `ledger.entry`), in all and by partition;
+- each entry's identity (see `base.ledger_entry`), in all and by partition;
 - batches follow each other without a gap or an overlap of offsets or of table versions, also from one generation to the
   next where that was warmed up: what it read for its state only is in no batch;
 - what was read of a topic is as much as the offsets span (`control` records are said apart by the caller);
@@ -21,18 +21,18 @@ Every finding is a sentence. What is looked at:
 
 from collections.abc import Sequence
 
-from headwater_streams.damage import DamagedFileError, writer_of
-from headwater_streams.delta_files import table_damage
+from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows, is_undone
+from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.audit.removed import removed_tables
 from headwater_streams.ledger.audit.results import check_answers, check_changes, check_pairs, check_windows
 from headwater_streams.ledger.audit.rows import check_rows
 from headwater_streams.ledger.audit.sides import check_side
-from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows, is_undone
 from headwater_streams.ledger.log import lineage, since_rebuilt
-from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
+from headwater_streams.storage.damage import DamagedFileError, writer_of
+from headwater_streams.storage.delta_files import table_damage
+from headwater_streams.storage.home import Home
 
 __all__ = ["TableAudit", "audit_home", "audit_table", "removed_tables"]
 

@@ -3,8 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from headwater_streams.base.ledger_entry import LedgerEntry, warm_up_sources
 from headwater_streams.ledger.audit.found import PartitionAudit, TableAudit
-from headwater_streams.ledger.entry import LedgerEntry, warm_up_sources
 from headwater_streams.ledger.log import Commit
 
 

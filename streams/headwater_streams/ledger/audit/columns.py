@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headwater_streams.delta_files import reading
-from headwater_streams.delta_rows import dataset_of
+from headwater_streams.storage.delta_files import reading
+from headwater_streams.storage.delta_rows import dataset_of
 
 
 def columns_of(path: Path, names: list[str]) -> pa.Table:

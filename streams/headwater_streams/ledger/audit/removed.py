@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_log import has_versions
+from headwater_streams.base.target import declared_name
+from headwater_streams.delta.marks import generation_id, last_batch
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.checkpoint import first_lost, told_lost
-from headwater_streams.runtime.home import Home
-from headwater_streams.runtime.run_facts import RunFacts, facts_of_last_run
-from headwater_streams.sinks.marks import generation_id, last_batch
-from headwater_streams.sinks.target import declared_name
+from headwater_streams.spark.checkpoint import first_lost, told_lost
+from headwater_streams.spark.run_facts import RunFacts, facts_of_last_run
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.home import Home
 
 
 def removed_tables(home: Home) -> list[TableAudit]:

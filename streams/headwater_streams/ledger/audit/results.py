@@ -7,17 +7,17 @@ from operator import or_
 
 import pyarrow.compute as pc
 
+from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.scd_target import CHANGES
 from headwater_streams.ledger.audit.columns import columns_of
 from headwater_streams.ledger.audit.found import TableAudit
-from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.partners import LEFT, PLACE, RIGHT, places_of
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, again
-from headwater_streams.plural import counted
-from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.scd_target import CHANGES
+from headwater_streams.operators.windows.spec import WINDOW_START
 from headwater_streams.sources.coordinates import BATCH, GENERATION, SOURCES
-from headwater_streams.windows.spec import WINDOW_START
+from headwater_streams.storage.home import Home
 
 
 def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_streams.delta_rows import data_files
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
-from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.repeats import more_than_once
@@ -23,8 +23,8 @@ from headwater_streams.ledger.shared import (
     tables_read,
     topics_made_again,
 )
-from headwater_streams.plural import counted
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.delta_rows import data_files
+from headwater_streams.storage.home import Home
 
 _SAMPLES = 5
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headwater_streams.delta_log import has_versions
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
-from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits, lineage
-from headwater_streams.runtime.home import Home
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.home import Home
 
 
 def check_side(

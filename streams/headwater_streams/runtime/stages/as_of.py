@@ -13,17 +13,15 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from headwater_streams.columns import col
-from headwater_streams.delta_rows import data_files
-from headwater_streams.durations import parse_duration
-from headwater_streams.errors import DataLossError
-from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.durations import parse_duration
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
@@ -37,6 +35,8 @@ from headwater_streams.runtime.stages.stateful import (
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, hide, reveal
+from headwater_streams.spark.columns import col
+from headwater_streams.storage.delta_rows import data_files
 
 _US = timedelta(microseconds=1)
 

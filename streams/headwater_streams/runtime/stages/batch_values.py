@@ -11,11 +11,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.errors import DataLossError
-from headwater_streams.expressions import column_of
-from headwater_streams.gateway import jvm_class
-from headwater_streams.ledger.entry import NO_WATERMARK_MS
-from headwater_streams.runtime.checkpoint import next_batch
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS
+from headwater_streams.spark.checkpoint import next_batch
+from headwater_streams.spark.expressions import column_of
+from headwater_streams.spark.gateway import jvm_class
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 _BATCH, _WATERMARK_US = range(2)

@@ -10,15 +10,16 @@ from functools import partial
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from headwater_streams.durations import in_micros, parse_duration
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.durations import in_micros, parse_duration
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.operators.recording import Place, counting
+from headwater_streams.operators.windows.counted import CountWindow, placing
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.operators import Place, counting
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
@@ -28,7 +29,6 @@ from headwater_streams.runtime.stages.stateful import late_terms, observed, read
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns, hide, reveal
-from headwater_streams.windows.counted import CountWindow, placing
 
 
 class CountStage:

@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.durations import in_micros
-from headwater_streams.gateway import empty_frame
-from headwater_streams.ledger.entry import LedgerEntry, Partitions
+from headwater_streams.base.durations import in_micros
+from headwater_streams.base.ledger_entry import LedgerEntry, Partitions
+from headwater_streams.operators.windows.spec import CLOSED_UNTIL, SINCE
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -33,7 +33,7 @@ from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC,
 from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.reader import Starts
-from headwater_streams.windows.spec import CLOSED_UNTIL, SINCE
+from headwater_streams.spark.gateway import empty_frame
 
 
 def input_kind(declared: Input) -> type[StatefulInput]:

@@ -17,17 +17,17 @@ from pathlib import Path
 import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from headwater_streams.damage import DamagedFileError
-from headwater_streams.delta_rows import dataset_of
-from headwater_streams.gateway import compute
-from headwater_streams.ledger.entry import Ranges
-from headwater_streams.runtime.checkpoint import is_committed, last_planned
-from headwater_streams.runtime.operators import recording
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.operators.recording import recording
+from headwater_streams.operators.windows.spec import WindowSpec
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import FUNCTION, Place, failing_places
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide
-from headwater_streams.stored_files import read_json, write_json
-from headwater_streams.windows.spec import WindowSpec
+from headwater_streams.spark.checkpoint import is_committed, last_planned
+from headwater_streams.spark.gateway import compute
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.stored_files import read_json, write_json
 
 FOLDER = "failing"
 """Below a checkpoint: `N.json` is what was found in batch N, `before.json` in generations that this one goes on from;

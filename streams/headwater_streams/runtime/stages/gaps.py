@@ -7,8 +7,8 @@ than it has offsets, the records of its ranges are counted once more, by another
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwater_streams.errors import DataLossError, UnavailableError
-from headwater_streams.ledger.entry import Ranges, SourceRange
+from headwater_streams.base.errors import DataLossError, UnavailableError
+from headwater_streams.base.ledger_entry import Ranges, SourceRange
 from headwater_streams.runtime.context import StageContext
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.errors import CheckFailedError
-from headwater_streams.plural import counted
-from headwater_streams.quality.check import On
+from headwater_streams.base.check import On
+from headwater_streams.base.errors import CheckFailedError
+from headwater_streams.base.plural import counted
+from headwater_streams.plan.job import Job
 from headwater_streams.quality.columns import speaks_of
-from headwater_streams.quality.guarded import judged, violates
-from headwater_streams.runtime.job import Job
+from headwater_streams.spark.guarded import judged, violates
 
 OUTPUT_METRIC = "headwater_output"
 """The observation of a stateful query's result: its judging checks."""

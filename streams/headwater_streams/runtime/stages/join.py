@@ -12,17 +12,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.columns import col, cols
-from headwater_streams.delta_rows import data_files, dataset_of
-from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.delta.delta_table import WrittenFiles
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.ledger.partners import LEFT, RIGHT, Partners, find_partners
+from headwater_streams.operators.joins.interval import EXPIRED_METRIC, IntervalJoin
+from headwater_streams.operators.recording import Place, counting
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.operators import Place, counting
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
@@ -37,7 +36,6 @@ from headwater_streams.runtime.stages.stateful import (
 )
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.runtime.warm_up import WarmUp
-from headwater_streams.sinks.delta_table import WrittenFiles
 from headwater_streams.sources.coordinates import (
     OFFSET,
     PARTITION,
@@ -47,6 +45,8 @@ from headwater_streams.sources.coordinates import (
     commit_columns,
     reveal,
 )
+from headwater_streams.spark.columns import col, cols
+from headwater_streams.storage.delta_rows import data_files, dataset_of
 
 _POSITIONS = {"left": LEFT, "right": RIGHT}
 

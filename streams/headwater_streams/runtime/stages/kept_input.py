@@ -12,15 +12,14 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.columns import col, cols
-from headwater_streams.delta_rows import data_files
-from headwater_streams.durations import in_micros, parse_duration
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.names import is_reserved
-from headwater_streams.runtime.checkpoint import next_batch
+from headwater_streams.base.durations import in_micros, parse_duration
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.names import is_reserved
+from headwater_streams.delta.side import MISSED, late_schema
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.operators.windows.spec import CLOSED_UNTIL, FoldedWindow
+from headwater_streams.plan.requirements import require_ingest
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.requirements import require_ingest
 from headwater_streams.runtime.stages.failing_rows import failed_before
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.stateful import (
@@ -32,7 +31,6 @@ from headwater_streams.runtime.stages.stateful import (
     observed,
     read_metric,
 )
-from headwater_streams.sinks.side import MISSED, late_schema
 from headwater_streams.sources.coordinates import (
     INPUT,
     PARTITION,
@@ -46,7 +44,9 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
-from headwater_streams.windows.spec import CLOSED_UNTIL, FoldedWindow
+from headwater_streams.spark.checkpoint import next_batch
+from headwater_streams.spark.columns import col, cols
+from headwater_streams.storage.delta_rows import data_files
 
 
 def gone_until(delay: str, floor_us: int | None = None) -> Column:

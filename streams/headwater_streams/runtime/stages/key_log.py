@@ -2,13 +2,13 @@
 
 import pyarrow as pa
 
-from headwater_streams.dedup.by_key import ByKey
-from headwater_streams.dedup.key_files import KeyFiles
-from headwater_streams.dedup.recent_keys import RecentKeys
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.checkpoint import batches_kept
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.operators.dedup.by_key import ByKey
+from headwater_streams.operators.dedup.key_files import KeyFiles
+from headwater_streams.operators.dedup.recent_keys import RecentKeys
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.spark.checkpoint import batches_kept
 
 _SINCE = "keys_since"
 

@@ -12,13 +12,13 @@ from typing import Protocol, TypeVar
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headwater_streams.errors import RowErrorsError, StreamsError
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.errors import RowErrorsError, StreamsError
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.plan.job import Job
 from headwater_streams.runtime.faults import passes, speaks_of_loss
-from headwater_streams.runtime.job import Job
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 from headwater_streams.sources.problems import Problem
-from headwater_streams.spark_errors import told_of_rows
+from headwater_streams.spark.spark_errors import told_of_rows
 
 Place = tuple[str, int, int]
 """A record's topic, partition and offset."""

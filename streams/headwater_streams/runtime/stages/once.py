@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_streams.delta_rows import data_files
-from headwater_streams.errors import LookupKeyError
+from headwater_streams.base.errors import LookupKeyError
 from headwater_streams.ledger.repeats import more_than_once
 from headwater_streams.sources.coordinates import GENERATION, OFFSET, PARTITION, PLACE, TOPIC
+from headwater_streams.storage.delta_rows import data_files
 
 _WRITTEN = pa.schema(
     [

@@ -22,13 +22,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.columns import col, cols
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.checkpoint import batches_kept
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.operators.windows.counted import NUMBER, CountWindow, key_of
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import PLACE, changing
-from headwater_streams.windows.counted import NUMBER, CountWindow, key_of
+from headwater_streams.spark.checkpoint import batches_kept
+from headwater_streams.spark.columns import col, cols
 
 _EXTRA = "open_rows"
 _WHOLE = "_whole"  # Spark and Arrow read no file whose name begins so

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.ledger.log import lineage
 from headwater_streams.runtime.warm_up import WarmUp
 

@@ -16,19 +16,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.dedup.by_key import ByKey
-from headwater_streams.dedup.by_offset import ByOffset
-from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, account
-from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
-from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles
+from headwater_streams.delta.side import quarantine_rows, write_side
 from headwater_streams.ledger.log import last_entry, seen_of
+from headwater_streams.operators.dedup.by_key import ByKey
+from headwater_streams.operators.dedup.by_offset import ByOffset
+from headwater_streams.operators.dedup.intervals import IntervalSet
+from headwater_streams.operators.dedup.memory import SEEN_TABLE, ColdOrigins, account
+from headwater_streams.operators.dedup.verdicts import Seen, judge, own_key, seen_from
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_extra
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
@@ -39,8 +41,6 @@ from headwater_streams.runtime.stages.rejected_rows import MOST_KEPT
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.stages.stateful import StatefulInput, sources_of
 from headwater_streams.runtime.tables import prepare_tables
-from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
-from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.reader import Starts

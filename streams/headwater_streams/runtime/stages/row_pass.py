@@ -16,16 +16,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.columns import col
-from headwater_streams.dedup import ByKey, ByOffset, BySequence
-from headwater_streams.dedup.recent_keys import key_columns
-from headwater_streams.dedup.runs import coordinates
-from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
-from headwater_streams.errors import DataLossError, LookupKeyError
-from headwater_streams.gateway import compute, empty_frame
-from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
+from headwater_streams.base.errors import DataLossError, LookupKeyError
+from headwater_streams.base.ledger_entry import Partitions, Ranges, merge_ranges
+from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
+from headwater_streams.operators.dedup.recent_keys import key_columns
+from headwater_streams.operators.dedup.runs import coordinates
+from headwater_streams.operators.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.once import GIVEN, require_once
 from headwater_streams.runtime.stages.projection import only_projects
@@ -55,6 +53,8 @@ from headwater_streams.sources.decode import (
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.problems import PROBLEMS, Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
+from headwater_streams.spark.columns import col
+from headwater_streams.spark.gateway import compute, empty_frame
 
 _VERDICT = "_verdict"
 _NUMBER = "_number_in_batch"
@@ -114,7 +114,7 @@ class RowPass:
         return df if self._is_union else self._decoder(self._names[0], df.sparkSession).locate(df)
 
     def coordinates(self, located: DataFrame) -> pa.Table:
-        """Where each record first stood, as `dedup.verdicts.judge` wants it."""
+        """Where each record first stood, as `operators.dedup.verdicts.judge` wants it."""
         return coordinates(located, self._origin_key, self._origin_at)
 
     def numbered(self, located: DataFrame) -> DataFrame:
@@ -125,7 +125,7 @@ class RowPass:
         return located.withColumn(_NUMBER, F.monotonically_increasing_id()) if self._is_numbered else located
 
     def keys(self, located: DataFrame, columns: Sequence[str]) -> pa.Table:
-        """The keys of the rows that are not bad, as `dedup.recent_keys.RecentKeys.judge` wants them.
+        """The keys of the rows that are not bad, as `operators.dedup.recent_keys.RecentKeys.judge` wants them.
 
         Args:
             located: What `numbered` gives, of a job with one input.

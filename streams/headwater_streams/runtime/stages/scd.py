@@ -14,21 +14,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.columns import col, cols
-from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
-from headwater_streams.names import is_reserved
+from headwater_streams.base.ledger_entry import LedgerEntry, Partitions, SourceRange
+from headwater_streams.base.names import is_reserved
+from headwater_streams.delta.apply_changes import apply_changes
+from headwater_streams.delta.delta_table import DeltaTransaction, conflicts
+from headwater_streams.delta.scd_target import DELETED, ScdTarget
+from headwater_streams.delta.side import write_side
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.row import RowStage, in_few_tasks
 from headwater_streams.runtime.stages.row_pass import PassedRows
 from headwater_streams.runtime.stages.stateful import sources_of
-from headwater_streams.sinks.apply_changes import apply_changes
-from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
-from headwater_streams.sinks.scd_target import DELETED, ScdTarget
-from headwater_streams.sinks.side import write_side
 from headwater_streams.sources.coordinates import (
     GENERATION,
     PARTITION,
@@ -40,6 +39,7 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.sources.decode import HEADERS, KEY, RAW
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of
 from headwater_streams.sources.problems import told as told_problems
+from headwater_streams.spark.columns import col, cols
 
 _TRIES = 5
 _NAMELESS = "_nameless"

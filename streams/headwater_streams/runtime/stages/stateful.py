@@ -16,31 +16,31 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.columns import cols, with_watermark
-from headwater_streams.durations import in_micros, parse_duration
-from headwater_streams.ledger.entry import (
+from headwater_streams.base.check import Check
+from headwater_streams.base.durations import in_micros, parse_duration
+from headwater_streams.base.ledger_entry import (
     WATERMARK,
     LedgerEntry,
     Partitions,
     SourceRange,
     watermark_to_json,
 )
-from headwater_streams.quality.check import Check
+from headwater_streams.delta.side import quarantine_rows, write_side
+from headwater_streams.operators.recording import Place
+from headwater_streams.operators.windows.spec import CLOSED_UNTIL, FoldedWindow
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
-from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.operators import Place
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.spark_watermark import watermark_node
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.failing_rows import Found, failing_to_come
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.warm_up import WarmUp
-from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
-from headwater_streams.windows.spec import CLOSED_UNTIL, FoldedWindow
+from headwater_streams.spark.columns import cols, with_watermark
 
 _US_PER_MS = 1000
 LATE, PARTLY_LATE = "_late", "_partly_late"
@@ -52,7 +52,7 @@ BATCH_METRIC = "headwater_batch"
 
 
 class Overlap(Protocol):
-    """How a row's windows close one after the other; see `windows.overlapping`."""
+    """How a row's windows close one after the other; see `operators.windows.overlapping`."""
 
     def first_closes(self) -> Column:
         """When the first of a row's windows closes."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.runtime.inputs import BatchInput
 
 _SEEN, _WATERMARK = "seen_us", "watermark_us"

@@ -10,15 +10,25 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.columns import cols
-from headwater_streams.errors import DataLossError, IncompatibleStateError, JobDefinitionError
-from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry
+from headwater_streams.base.errors import DataLossError, IncompatibleStateError, JobDefinitionError
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry
+from headwater_streams.delta.delta_table import DeltaTransaction
+from headwater_streams.delta.upsert import upsert_rows
 from headwater_streams.ledger.log import last_entry, lineage, since_rebuilt
+from headwater_streams.operators.recording import counting
+from headwater_streams.operators.windows.overlapping import OverlappingWindow
+from headwater_streams.operators.windows.provenance import entering, with_ranges, with_sources
+from headwater_streams.operators.windows.spec import (
+    PLACED_METRIC,
+    SINCE,
+    WINDOW_END,
+    WINDOW_KEY,
+    FoldedWindow,
+)
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.operators import counting
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
@@ -37,13 +47,9 @@ from headwater_streams.runtime.stages.stateful import (
 )
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.runtime.warm_up import WarmUp
-from headwater_streams.sinks.delta_table import DeltaTransaction
-from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import ROWS, SOURCES, changing, commit_columns, reveal
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.windows.overlapping import OverlappingWindow
-from headwater_streams.windows.provenance import entering, with_ranges, with_sources
-from headwater_streams.windows.spec import PLACED_METRIC, SINCE, WINDOW_END, WINDOW_KEY, FoldedWindow
+from headwater_streams.spark.columns import cols
 
 _NOW, _KNOWN = "_now", "_known"
 EMITTED_METRIC = "headwater_emitted"

@@ -17,11 +17,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.type_name import type_name
 from headwater_streams.sources.parsers.parser import QUOTED, Parser, let
 from headwater_streams.sources.parsers.typed import typed
 from headwater_streams.sources.wrong_fields import is_not
-from headwater_streams.type_name import type_name
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _PRIORITY = "<[0-9]{1,3}>"

@@ -15,8 +15,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.nearest import nearest
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.nearest import nearest
 from headwater_streams.sources.parsers.old_syslog import NO_VERSION, old_form
 from headwater_streams.sources.parsers.old_syslog_time import unknown_zone, wrong_date
 from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless, why_of_parts

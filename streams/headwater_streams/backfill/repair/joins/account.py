@@ -13,13 +13,13 @@ from headwater_streams.backfill.repair.joins.replay import count_joined
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.columns import cols
-from headwater_streams.joins.as_of import AsOf
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.plural import counted
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
+from headwater_streams.operators.joins.as_of import AsOf
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.spark.columns import cols
 
 _PARTS = ("matched", "unmatched", "filtered", "quarantined")
 

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.delta.delta_table import read_version
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import SOURCES
 
 

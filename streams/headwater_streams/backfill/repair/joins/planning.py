@@ -36,12 +36,12 @@ from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError, NothingToRepairError
-from headwater_streams.columns import col
-from headwater_streams.ledger.entry import Ranges, merge_ranges
-from headwater_streams.plural import counted
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.delta_table import read_version
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.spark.columns import col
 
 
 def plan_joins(

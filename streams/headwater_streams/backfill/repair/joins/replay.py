@@ -17,23 +17,23 @@ from headwater_streams.backfill.repair.joins.alone import is_alone, keeps_rights
 from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
-from headwater_streams.columns import col
-from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import LedgerEntry, Ranges
+from headwater_streams.base.ledger_entry import LedgerEntry, Ranges
+from headwater_streams.delta.side import quarantine_rows
+from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.operators.recording import Place, counting
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.operators import Place, counting
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.failing_rows import Found
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import gone_until
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES, hide, reveal
 from headwater_streams.sources.decode import BAD, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
+from headwater_streams.spark.columns import col
 
 _LATE = "_late"
 _LAST_US = 253_402_300_799_000_000

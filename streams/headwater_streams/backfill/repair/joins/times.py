@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.durations import in_micros
-from headwater_streams.joins.as_of import AsOf
-from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry
-from headwater_streams.runtime.plan import JobPlan, Operator
+from headwater_streams.base.durations import in_micros
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry
+from headwater_streams.operators.joins.as_of import AsOf
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.plan.plan import JobPlan, Operator
 from headwater_streams.runtime.stages.watermark import Watermark
 
 _US_PER_MS = 1_000

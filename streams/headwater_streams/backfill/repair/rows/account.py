@@ -11,8 +11,8 @@ from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.plural import counted
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.plural import counted
 from headwater_streams.runtime.context import StageContext
 
 

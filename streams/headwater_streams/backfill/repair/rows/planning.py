@@ -20,14 +20,14 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId
-from headwater_streams.columns import col
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import Ranges, merge_ranges, spelled
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges, spelled
+from headwater_streams.delta.delta_table import read_version
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import TIMESTAMP
+from headwater_streams.spark.columns import col
 
 
 def plan_rows(

@@ -17,15 +17,15 @@ from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import row_input
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.dedup import ByOffset, BySequence, Dedup
-from headwater_streams.dedup.verdicts import judge, seen_from
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.delta.side import quarantine_rows
+from headwater_streams.operators.dedup import ByOffset, BySequence, Dedup
+from headwater_streams.operators.dedup.verdicts import judge, seen_from
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, Versions
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import failing as failing_of
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
-from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import (
     BATCH,
     GENERATION,

@@ -13,13 +13,13 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.columns import cols
-from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
+from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
+from headwater_streams.base.plural import counted
 from headwater_streams.ledger.shared import shares_coordinates, topics_made_again
-from headwater_streams.plural import counted
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import ROWS
+from headwater_streams.spark.columns import cols
 
 
 def window_account(

@@ -10,10 +10,10 @@ from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError, NothingToRepairError
+from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import SOURCES, TIMESTAMP
-from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
 
 def keys_of(job_plan: JobPlan) -> tuple[str, ...]:

@@ -9,18 +9,18 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.values import Span
-from headwater_streams.columns import col
-from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.base.durations import in_micros, parse_duration
+from headwater_streams.delta.delta_table import read_files
+from headwater_streams.delta.live_files import files_between
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import Place, problem_of
-from headwater_streams.sinks.delta_table import read_files
-from headwater_streams.sinks.live_files import files_between
 from headwater_streams.sources.coordinates import ROW_COLUMNS, SEEN_UNTIL
 from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
+from headwater_streams.spark.columns import col
 
 CLOSED_US = "_closed_us"
 """Windows that end here or before were closed when the row came, in microseconds."""

@@ -13,11 +13,11 @@ from headwater_streams.backfill.repair.windows.fixed.replay import FixedReplay
 from headwater_streams.backfill.repair.windows.folding import Replayed
 from headwater_streams.backfill.repair.windows.sessions.planning import plan_sessions
 from headwater_streams.backfill.repair.windows.sessions.replay import SessionReplay
+from headwater_streams.operators.windows.session import SessionWindow
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import Place
-from headwater_streams.windows.session import SessionWindow
 
 
 class Replay(Protocol):

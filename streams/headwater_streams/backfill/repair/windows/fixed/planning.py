@@ -22,16 +22,16 @@ from headwater_streams.backfill.repair.windows.asked import (
 from headwater_streams.backfill.repair.windows.fixed.replay import FIRST_US, LAST_US, FixedReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
-from headwater_streams.durations import in_micros, parse_duration
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.base.durations import in_micros, parse_duration
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.repairs import again
-from headwater_streams.plural import counted
+from headwater_streams.operators.windows.fixed import FixedWindow
+from headwater_streams.operators.windows.spec import WINDOW_START
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
-from headwater_streams.windows.fixed import FixedWindow
-from headwater_streams.windows.spec import WINDOW_START
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,18 @@ from headwater_streams.backfill.repair.commits import with_live_commits
 from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.repair.windows.folding import Replayed, folded_before
 from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, good, is_bad
-from headwater_streams.durations import in_micros
+from headwater_streams.base.durations import in_micros
+from headwater_streams.delta.side import quarantine_rows
+from headwater_streams.operators.windows.fixed import FixedWindow
+from headwater_streams.operators.windows.overlapping import OverlappingWindow
+from headwater_streams.operators.windows.provenance import entering, with_sources
+from headwater_streams.operators.windows.spec import WINDOW, WINDOW_KEY
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import Place
-from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, hide, reveal
 from headwater_streams.sources.decode import Decoded
-from headwater_streams.windows.fixed import FixedWindow
-from headwater_streams.windows.overlapping import OverlappingWindow
-from headwater_streams.windows.provenance import entering, with_sources
-from headwater_streams.windows.spec import WINDOW, WINDOW_KEY
 
 FIRST_US, LAST_US = "_first_us", "_last_us"
 """The first and the last start of a row's windows, in microseconds; the same where it is in one."""

@@ -48,18 +48,18 @@ from headwater_streams.backfill.repair.windows.sessions.chains import (
 from headwater_streams.backfill.repair.windows.sessions.replay import TIME_US, SessionReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
-from headwater_streams.columns import cols
-from headwater_streams.durations import in_micros
-from headwater_streams.ledger.entry import LedgerEntry, Ranges
-from headwater_streams.plural import counted
+from headwater_streams.base.durations import in_micros
+from headwater_streams.base.ledger_entry import LedgerEntry, Ranges
+from headwater_streams.base.plural import counted
+from headwater_streams.delta.delta_table import read_version
+from headwater_streams.operators.windows.session import SessionWindow
+from headwater_streams.operators.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.failing_rows import compute_given
 from headwater_streams.runtime.stages.narrowing import Place
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ROWS
-from headwater_streams.windows.session import SessionWindow
-from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
+from headwater_streams.spark.columns import cols
 
 _STEP = "_step"
 _MINUTE_US = 60_000_000
@@ -195,7 +195,7 @@ class _Sessions:
         self._rows = replay.rows()
         bounds = {START_US: F.unix_micros(WINDOW_START), END_US: F.unix_micros(WINDOW_END)}
         self._written = target.withColumns(bounds)
-        # A condition on bounds would be moved below the grouping: see `windows.session`.
+        # A condition on bounds would be moved below the grouping: see `operators.windows.session`.
         made = replay.sessions(self._rows).localCheckpoint()
         self._made = made.select(WINDOW_KEY, ROWS, f"{WINDOW_KEY}.*").withColumns(bounds)
         late = replay.late(self._rows, self._made, history.folded())

@@ -23,18 +23,18 @@ from headwater_streams.backfill.repair.windows.folding import Replayed, folded_b
 from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, good, is_bad
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
-from headwater_streams.columns import col, cols
-from headwater_streams.durations import in_micros
+from headwater_streams.base.durations import in_micros
+from headwater_streams.delta.side import quarantine_rows
+from headwater_streams.operators.windows.provenance import entering, with_sources
+from headwater_streams.operators.windows.session import SessionWindow
+from headwater_streams.operators.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import Place
-from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import BATCH, GENERATION, PLACE, ROW_COLUMNS, ROWS, hide, reveal
 from headwater_streams.sources.decode import VALUE, Decoded
-from headwater_streams.windows.provenance import entering, with_sources
-from headwater_streams.windows.session import SessionWindow
-from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
+from headwater_streams.spark.columns import col, cols
 
 TIME_US = "_time_us"
 """A row's event time, in microseconds."""
@@ -114,7 +114,7 @@ class SessionReplay:
         entered = entering(self._plan.job.function, self._input.name, given)
         begins = F.unix_micros(f"{WINDOW_KEY}.window_start")
         made = self._plan.job.function(**{self._input.name: hide(given, ROW_COLUMNS)})
-        # A condition on a session's bounds would be moved below the grouping: see `windows.session`.
+        # A condition on a session's bounds would be moved below the grouping: see `operators.windows.session`.
         made = reveal(made, [ROWS, WINDOW_KEY]).localCheckpoint()
         self._require_named(made)
         result = made.filter(affected.of_times(begins) & self.is_closed())

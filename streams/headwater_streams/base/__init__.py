@@ -1,0 +1,1 @@
+"""What stands on nothing: errors, durations, names, declarations, the ledger's entry."""

@@ -1,0 +1,360 @@
+"""The ledger entry: what a Delta commit made by a job carries in `userMetadata`, in the same atomic commit.
+
+    {"headwater": 1, "job": "departures", "generation": 1, "batch": 17, "table": "silver.departures",
+     "kind": "row" | "scd" | "window" | "join" | "as_of" | "side", "fingerprint": "9f2c...",
+     "sources": [{"input": "departures", "topic": "departures", "ranges": {"departures": {"0": [120, 160]}}},
+                 {"input": "departures", "table": "silver.departures", "versions": [3, 5], "ranges": {...}}],
+     "accounting": {"departures": {"read": 40, "written": 39, ...}},
+     "partitions": {"departures": {"0": {"read": 40, "written": 39, ...}}},
+     "max_event_time_us": 1357034400000000, "seen": {"cluster\\ttopic\\t0": [[0, 160]]}}
+
+`seen` is all that the job has seen; where that is much, most commits have `seen_changed` in its place, the origins that
+their batch touched, each whole (see `operators.dedup.memory`).
+
+Ranges and versions are half-open. A source has `left_out`, versions among its own, where rows were not read because a
+rollback had taken them back by then. `partitions` has the terms by topic and partition where they were counted so: for
+row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
+`accounting` has one set of terms for each input. The entries of windows and joins tell in `extra.watermark_ms` the
+watermark that Spark ran the batch with, null before there was one; those of joins in `extra.watermarks_ms` that of each
+input behind the batch: `{"orders": 1357034400000, "payments": null}`; those of row stages, and of windows that read a
+topic themselves, in `max_event_time_us` the greatest event time that had come by then. The terms:
+
+- row stages: `read = written + filtered + duplicate + quarantined`
+- slowly changing dimensions: `read = changed + deleted + filtered + duplicate + quarantined`, the change events and
+  those that delete. Of them `kept` stand in the table of changes. `held` is the change in the number of events that
+  the table's rows stand for (the sum of `_changes`): an event counts until a newer one of the key (type 1) or a later
+  one of the same sequence takes its place, or a delete
+- windows: `read = folded + filtered + late + quarantined`. Where windows overlap also `placed`, the pairs of a folded
+  row and an open window, which is what the windows count; `missed`, the pairs of a folded row and a closed one; and
+  `partly_late`, the rows that were folded (or filtered) and stand in the late table for the windows that lack them.
+  Late rows that are only counted (`late="count"`) stand in no table, and `extra` says so: `"late": "count"`.
+  Where windows are written when they are closed also `placed (or folded) = emitted + open`: what the windows written
+  in this batch count, and the change in the number of pairs that wait in open ones. A count window's entry has
+  `extra.watermark_us` and `extra.seen_us` as below, and `extra.open_rows`, the rows of each part of its state
+- joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
+  in the number of waiting rows, so that the sum over all batches is the number that waits now (of the right side not
+  behind a repair, by which its rows may have got or lost their first partner); a semi join's right side:
+  `read = kept + filtered + late + quarantined`. `extra.pairs` rows are pairs, `extra.alone` have no partner
+- as-of joins of two streams, left: `read = matched + unmatched + waiting + filtered + quarantined`, where `unmatched`
+  rows got the final answer that there is none and `waiting` is a change as above; right: `read = kept + filtered +
+  late + quarantined`, for a row may be the answer to any number of others. `extra.watermark_us` is the right side's
+  watermark, `extra.seen_us` the greatest event time behind it
+
+Where offsets of a topic hold no record (markers of transactions, aborted records, compacted ones), `extra.gaps` counts
+them: `{"input": {"topic": {"0": 3}}}`.
+
+A row job's `extra.lookups` names the version of each look-up that the batch read: `{"airports": {"table":
+"dim.airports", "version": 7, "id": "..."}}`.
+
+A row job with several tables has an entry in each, with the same `read`; in all but the first, `extra.beside` names the
+first, which has the offsets seen and the quarantine.
+
+A commit of kind "backfill" replaces rows, so its terms say what came and what stood there `before`; a rollback's entry
+has the two changed about, so that what a table holds is the live entries' terms and, over all backfills, the sums of
+
+- windows: `folded - before` (rows that the windows count; `read = folded + filtered + quarantined`), and
+  `late_folded`, the rows of the late table that are counted from now on (negative in a rollback), each once however
+  often it is folded;
+- row stages: `written - before` and `quarantined - quarantined_before` (`read = written + filtered + duplicate +
+  quarantined`); in the quarantine table, whose rows of the range change hands in a commit of its own:
+  `quarantined - before`.
+
+Its `extra` has `backfill` (the id), `action` ("swap" or "rollback"; "chunk" in a shadow), `replaced_version`, and for
+windows `windows` (ISO 8601, half-open) and `until` (the generation and batch of the last commit of the input that was
+folded); where some of them were open, `open`: from when to when, and the live job's last `batch` before. Its `sources`
+are what was read again.
+
+A commit of kind "generation" begins one: its `batch` is -1, `seen` and `max_event_time_us` are what the new generation
+goes on with, and its `extra` has `action` ("renew": the rows stay; "rebuild": they are removed), `starts` (the next
+offset of each partition, by topic), `lost` (ranges that the old generation had not read and that are gone), `anew` (the
+topics that were deleted and made again, which are read from their beginning), of a renewal `topic_ids` (the ids of the
+topics that the offsets belong to, where the broker gives any) and `after` (the generation and batch that the target
+ended with). In other tables of the job and in side tables its `action` is "rebuild" or "clear": rows of generations
+before, or of batches that came after that last one, were removed.
+Where a job that keeps state was renewed, `extra.warm_up` has what the new generation reads again in its batch 0, of
+which nothing is committed, the watermark of that batch and, of a join, those of the inputs: `{"watermark_ms":
+1357034400000, "watermarks_ms": {...}, "sources": [...]}`, as above. It ends where the last batch of the generation
+before ended.
+
+A rebuild beside the live table (`backfill.rebuild`; `backfill` is its id) makes two of that kind. One has `shadow`, the
+folder below the home of the table whose files came in place of all rows; its log has the batches that wrote them. The
+other takes that back, with the `action` "restore": the rows are those of `replaced_version` again, and `batch`, `seen`
+and the rest are what the last commit before that said, for the old checkpoint goes on under a new number. A rewind's,
+`action` "rewind", says the same of an earlier version, `restored_version`, in each of the job's tables; in a side table
+the rows of later batches were removed.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["row", "scd", "window", "join", "as_of", "side", "backfill", "generation"]
+Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
+"""Half-open offset ranges: topic -> partition -> (start, end)."""
+Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
+"""Terms by topic and partition."""
+
+WATERMARK = "watermark_ms"
+"""In `extra`: the watermark that Spark ran the batch with; null before there was one."""
+INPUT_WATERMARKS = "watermarks_ms"
+"""In a join's `extra`: the watermark of each input behind the batch; null where nothing was seen of it."""
+NO_WATERMARK_MS = -377_705_116_800_000
+"""The watermark of a query that has seen nothing yet: the year -9999, before every event."""
+
+TERMS: Mapping[str, tuple[str, ...]] = {
+    "row": ("written", "filtered", "duplicate", "quarantined"),
+    "scd": ("changed", "deleted", "filtered", "duplicate", "quarantined"),
+    "window": ("folded", "filtered", "late", "quarantined"),
+    "join": ("matched", "waiting", "expired", "kept", "filtered", "late", "quarantined"),
+    "as_of": ("matched", "unmatched", "waiting", "kept", "filtered", "late", "quarantined"),
+}
+"""The terms whose sum is `read`, by the kind of stage."""
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a batch read of one input.
+
+    Attributes:
+        input: The parameter's name in the job's function.
+        ranges: The offsets, by topic and partition.
+        topic: The topic, when the input is one.
+        table: The table, when the input is one.
+        versions: The table's versions, half-open.
+        left_out: Those of them whose rows were not read: a rollback had taken them back by then.
+    """
+
+    input: str
+    ranges: Ranges
+    topic: str | None = None
+    table: str | None = None
+    versions: tuple[int, int] | None = None
+    left_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One commit of a job: where its rows came from and what became of every row read."""
+
+    job: str
+    generation: int
+    batch: int
+    table: str
+    kind: Kind
+    sources: tuple[SourceRange, ...] = ()
+    accounting: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    fingerprint: str = ""
+    max_event_time_us: int | None = None
+    seen: Mapping[str, list[tuple[int, int]]] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    partitions: Partitions = field(default_factory=dict)
+    seen_changed: Mapping[str, list[tuple[int, int]]] | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is the commit of a batch to the job's own table."""
+        return self.kind in TERMS
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark that Spark ran the batch with; `NO_WATERMARK_MS` where it had none."""
+        return watermark_from_json(self.extra.get(WATERMARK))
+
+    @property
+    def input_watermarks_ms(self) -> Mapping[str, int | None]:
+        """Of a join, the watermark of each input behind the batch, as far as the entry tells; None where nothing was
+        seen of it."""
+        told: Mapping[str, int | None] = self.extra.get(INPUT_WATERMARKS, {})
+        return told
+
+    @property
+    def totals(self) -> Counter[str]:
+        """The terms of all inputs together."""
+        total: Counter[str] = Counter()
+        for terms in self.accounting.values():
+            total.update(terms)
+        return total
+
+    def imbalances(self) -> list[str]:
+        """The inputs whose terms do not add up, each as a sentence; empty when the books balance."""
+        found = []
+        for name, terms in self.accounting.items():
+            parts = {term: terms[term] for term in TERMS.get(self.kind, ()) if term in terms}
+            if parts and terms["read"] != sum(parts.values()):
+                spelled = " + ".join(f"{value} {term}" for term, value in parts.items())
+                found.append(
+                    f"{self.table} batch {self.batch}, input {name}: read {terms['read']} is not {spelled}"
+                )
+        return found
+
+    def to_json(self) -> str:
+        """The entry as it stands in `userMetadata`."""
+        value: dict[str, Any] = {
+            "headwater": 1,
+            "job": self.job,
+            "generation": self.generation,
+            "batch": self.batch,
+            "table": self.table,
+            "kind": self.kind,
+            "fingerprint": self.fingerprint,
+            "sources": [source_to_json(source) for source in self.sources],
+            "accounting": {name: dict(terms) for name, terms in self.accounting.items()},
+        }
+        if self.max_event_time_us is not None:
+            value["max_event_time_us"] = self.max_event_time_us
+        if self.seen is not None:
+            value["seen"] = dict(self.seen)
+        if self.seen_changed is not None:
+            value["seen_changed"] = dict(self.seen_changed)
+        if self.partitions:
+            value["partitions"] = {
+                topic: {str(partition): dict(terms) for partition, terms in found.items()}
+                for topic, found in self.partitions.items()
+            }
+        if self.extra:
+            value["extra"] = dict(self.extra)
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "LedgerEntry | None":
+        """The entry in a commit's `userMetadata`, or None if the commit is not a job's."""
+        if not text or '"headwater"' not in text:
+            return None
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(value, dict) or value.get("headwater") != 1:
+            return None
+        return cls(
+            value["job"],
+            value["generation"],
+            value["batch"],
+            value["table"],
+            value["kind"],
+            tuple(source_from_json(source) for source in value["sources"]),
+            value["accounting"],
+            value.get("fingerprint", ""),
+            value.get("max_event_time_us"),
+            _pairs(value.get("seen")),
+            value.get("extra", {}),
+            {
+                topic: {int(partition): terms for partition, terms in found.items()}
+                for topic, found in value.get("partitions", {}).items()
+            },
+            _pairs(value.get("seen_changed")),
+        )
+
+
+def _pairs(seen: dict[str, list[list[int]]] | None) -> dict[str, list[tuple[int, int]]] | None:
+    return None if seen is None else {key: [(a, b) for a, b in pairs] for key, pairs in seen.items()}
+
+
+def is_undone(entry: LedgerEntry, begun: LedgerEntry) -> bool:
+    """Whether a commit is of a batch that came after the one that a later generation begins with, see above.
+
+    A repair's is of none: its `batch` is the mark of the swap. Nor is one that put rows back: its `batch` is the last
+    that the table had by then, and the files are of the batches that wrote them.
+    """
+    is_batch = entry.kind not in ("backfill", "generation")
+    after = (begun.extra["after"]["generation"], begun.extra["after"]["batch"])
+    return is_batch and entry.generation < begun.generation and (entry.generation, entry.batch) > after
+
+
+def watermark_to_json(watermark_ms: int) -> int | None:
+    """A watermark as entries have it: null for none."""
+    return None if watermark_ms == NO_WATERMARK_MS else watermark_ms
+
+
+def watermark_from_json(told: int | None) -> int:
+    """The inverse of `watermark_to_json`."""
+    return NO_WATERMARK_MS if told is None else told
+
+
+def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
+    """What a generation that an entry began reads again for its state; nothing for other entries."""
+    found = entry.extra.get("warm_up", {}) if entry.kind == "generation" else {}
+    return tuple(source_from_json(source) for source in found.get("sources", ()))
+
+
+def counted_in_windows(terms: Mapping[str, int]) -> int:
+    """The rows that windows count: each as often as it was placed, once its window was written."""
+    return next((terms[term] for term in ("emitted", "placed", "folded") if term in terms), 0)
+
+
+def spelled(ranges: Mapping[str, Mapping[Any, Sequence[int]]]) -> list[str]:
+    """Ranges for a person, each partition's by itself.
+
+    Example:
+        >>> spelled({"clicks": {0: (5, 9)}})
+        ['clicks 0 [5, 9)']
+    """
+    return [
+        f"{topic} {partition} [{start}, {end})"
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
+    ]
+
+
+def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
+    """The smallest range of each partition that holds all of `parts`."""
+    merged: dict[str, dict[int, tuple[int, int]]] = {}
+    for ranges in parts:
+        for topic, partitions in ranges.items():
+            for partition, (start, end) in partitions.items():
+                known = merged.setdefault(topic, {}).get(partition, (start, end))
+                merged[topic][partition] = (min(start, known[0]), max(end, known[1]))
+    return merged
+
+
+def gone_of(
+    read: Mapping[int, tuple[int, int]], there: Mapping[int, tuple[int, int]]
+) -> dict[int, tuple[int, int]]:
+    """What was read of a topic's partitions and they do not hold any more, in their order; all of a partition that is
+    not there.
+
+    Example:
+        >>> gone_of({0: (2, 9), 1: (0, 5), 2: (0, 3)}, {0: (4, 12), 1: (0, 7)})
+        {0: (2, 4), 2: (0, 3)}
+    """
+    earliest = {partition: there.get(partition, (end, end))[0] for partition, (_, end) in read.items()}
+    return {
+        p: (start, min(end, earliest[p])) for p, (start, end) in sorted(read.items()) if start < earliest[p]
+    }
+
+
+def source_to_json(source: SourceRange) -> dict[str, Any]:
+    """A source as it stands in an entry."""
+    value: dict[str, Any] = {"input": source.input}
+    if source.topic is not None:
+        value["topic"] = source.topic
+    if source.table is not None:
+        value["table"] = source.table
+    if source.versions is not None:
+        value["versions"] = list(source.versions)
+    if source.left_out:
+        value["left_out"] = list(source.left_out)
+    value["ranges"] = {
+        topic: {str(partition): list(pair) for partition, pair in partitions.items()}
+        for topic, partitions in source.ranges.items()
+    }
+    return value
+
+
+def source_from_json(value: Mapping[str, Any]) -> SourceRange:
+    """The source that stands in an entry."""
+    ranges = {
+        topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
+        for topic, partitions in value["ranges"].items()
+    }
+    versions = value.get("versions")
+    return SourceRange(
+        value["input"],
+        ranges,
+        value.get("topic"),
+        value.get("table"),
+        None if versions is None else (versions[0], versions[1]),
+        tuple(value.get("left_out", ())),
+    )

@@ -1,0 +1,89 @@
+"""Applies a batch's change events to a slowly changing dimension: the rows of its keys made anew.
+
+As for an updating target only the files that hold one of the keys are read and written. What the keys' rows are to be
+is worked out from all that is known of them: their events in the changes table and, for type 1, their rows.
+
+1,000 changes of type 1 into 500,000 rows in eight files took 0.54 of the time of Delta's MERGE where they were of one
+file, 0.71 where they were of all (medians of four, in turn, on a busy machine; MERGE compares sequences and keeps no
+deletes).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from headwater_streams.base.names import is_reserved
+from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles
+from headwater_streams.delta.history import history, newest
+from headwater_streams.delta.live_files import LiveFile
+from headwater_streams.delta.scd_target import CHANGES, DELETED, ScdTarget
+
+_ROWS_PER_TASK = 200_000  # a second of a core's work, or less
+_WANTED = "_wanted"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Files that are not committed yet.
+
+    Attributes:
+        files: The new ones.
+        removed: Those that they replace.
+        held: By how many the change events that the table's rows stand for have grown.
+    """
+
+    files: WrittenFiles | None
+    removed: Sequence[LiveFile]
+    held: int
+
+
+def apply_changes(
+    target: ScdTarget,
+    table: DeltaTransaction,
+    changes: DeltaTransaction,
+    events: DataFrame,
+    keys: pa.Table,
+) -> Applied:
+    """Writes the rows of some keys, and those that stand in one file with them.
+
+    Args:
+        target: The dimension.
+        table: A commit to it, begun.
+        changes: The changes table as it is now, with those of the batch.
+        events: The batch's events, with the columns of the changes table.
+        keys: Their different keys.
+    """
+    if not keys.num_rows:
+        return Applied(None, (), 0)
+    wanted = F.broadcast(events.sparkSession.createDataFrame(keys)).withColumn(_WANTED, F.lit(True))
+    names = list(target.keys)
+    known_in = changes.files_with(keys)
+    known = changes.read(known_in).join(wanted.drop(_WANTED), names, "left_semi")
+    touched = table.files_with(keys)
+    held = table.read(touched)
+    if target.stored_as_scd_type == 1:
+        known = known.unionByName(events.filter(~F.col(DELETED)), allowMissingColumns=True)
+        if touched:
+            mine = held.join(wanted.drop(_WANTED), names, "left_semi").drop(CHANGES)
+            known = known.unionByName(mine.withColumn(DELETED, F.lit(False)), allowMissingColumns=True)
+        made = newest(known, names, target.sequence_by)
+    else:
+        values = [n for n in changes.schema.fieldNames() if not is_reserved(n)]
+        made = history(known, names, target.sequence_by, target.tracked(values))
+    after, before = Observation(), Observation()
+    rows = made.observe(after, F.sum(CHANGES).alias("held"))
+    if touched:
+        marked = held.join(wanted, names, "left")
+        marked = marked.observe(before, F.sum(F.when(F.col(_WANTED), F.col(CHANGES))).alias("held"))
+        rest = marked.filter(F.col(_WANTED).isNull()).drop(_WANTED)
+        rows = rest.unionByName(rows, allowMissingColumns=True)
+    tasks = max(1, sum(file.rows for file in (*known_in, *touched)) // _ROWS_PER_TASK)
+    files = table.write(rows.coalesce(tasks))
+    return Applied(files, touched, _sum(after) - (_sum(before) if touched else 0))
+
+
+def _sum(observed: Observation) -> int:
+    return int(dict(observed.get).get("held") or 0)  # absent where no row flowed

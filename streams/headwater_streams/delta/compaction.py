@@ -1,0 +1,95 @@
+"""Small files of a Delta table made one, in which a reader finds each row that it found in them.
+
+deltalake writes the one, with statistics and dictionaries that hide some rows from other readers:
+
+- It has no NaN in its statistics, and to Spark NaN is the greatest number: `x > 5` passes over a file with 1 and NaN.
+- Parquet's reader in Java, Spark's, looks for 0.0 in a dictionary by its bits: `x = 0` passes over a file of -0.0.
+- The bounds of a DECIMAL are doubles; of more than 15 digits they may be on the wrong side of the value.
+
+So it writes a column of fractions without statistics where one of the small files has none of it, as those have not
+that Spark and `file_statistics` wrote with a NaN, and without a dictionary where its bounds are about 0. A wide DECIMAL
+is written without statistics.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError
+
+from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_rows import is_wide_decimal
+
+_PLAIN = ColumnProperties(dictionary_enabled=True, statistics_enabled="PAGE")
+"""What deltalake does where nothing is said."""
+
+
+def compact(table: Path) -> int:
+    """Makes one file of many small ones, as a commit that changes no row; returns how many files it took.
+
+    One that meets another change of the same files is left for the next time.
+    """
+    opened = opened_table(table)
+    try:
+        done = opened.optimize.compact(writer_properties=_written_as(opened))
+    except CommitFailedError:
+        return 0
+    return int(done["numFilesRemoved"])
+
+
+def _written_as(opened: DeltaTable) -> WriterProperties | None:
+    schema = pa.schema(opened.schema().to_arrow())
+    bounds = _Bounds(pa.table(opened.get_add_actions(flatten=True)))
+    found = {path: bounds.written_as(".".join(path), kind) for path, kind in _leaves(schema)}
+    # deltalake takes no path of a field for a name: where one is concerned, all fields of structs are written so.
+    inner = [kept for path, kept in found.items() if len(path) > 1 and kept is not None]
+    named = {path[0]: kept for path, kept in found.items() if len(path) == 1 and kept is not None}
+    if not inner:
+        return WriterProperties(column_properties=named) if named else None
+    others = {field.name: _PLAIN for field in schema if not pa.types.is_struct(field.type)}
+    plainest = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
+    return WriterProperties(default_column_properties=plainest, column_properties=others | named)
+
+
+def _leaves(
+    fields: pa.Schema | pa.StructType, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """The columns that have bounds, those within structs among them; what is in a list or a map has none."""
+    for field in fields:
+        path = (*above, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, path)
+        elif not pa.types.is_nested(field.type):
+            yield path, field.type
+
+
+class _Bounds:
+    """What a table's log says of the columns of its files."""
+
+    def __init__(self, actions: pa.Table) -> None:
+        self._actions = actions
+        self._rows = self._of("num_records", pa.int64())
+
+    def written_as(self, name: str, kind: pa.DataType) -> ColumnProperties | None:
+        """What a column must be written without; None where that is nothing."""
+        if is_wide_decimal(kind):
+            return ColumnProperties(dictionary_enabled=True, statistics_enabled="NONE")
+        if not pa.types.is_floating(kind):
+            return None
+        least, greatest = (self._of(f"{of}.{name}", pa.float64()) for of in ("min", "max"))
+        has_none = pc.fill_null(pc.equal(self._of(f"null_count.{name}", pa.int64()), self._rows), False)
+        is_known = pc.or_(has_none, pc.and_(pc.is_valid(least), pc.is_valid(greatest)))
+        if not pc.all(is_known, min_count=0).as_py():
+            return ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
+        has_zero = pc.and_(pc.less_equal(least, 0), pc.greater_equal(greatest, 0))
+        if pc.any(has_zero, min_count=0).as_py():
+            return ColumnProperties(dictionary_enabled=False, statistics_enabled="PAGE")
+        return None
+
+    def _of(self, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+        """What the log says by a name, of each file; NULL where it says nothing."""
+        if name in self._actions.column_names:
+            return self._actions[name].cast(kind)
+        return pa.nulls(self._actions.num_rows, kind)

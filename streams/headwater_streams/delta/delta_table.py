@@ -1,0 +1,411 @@
+"""Writes to a Delta table: its creation, and the open transaction of one batch.
+
+A batch's rows are written once, and what was observed on the way is known before the commit: the files are written
+by Delta's own transaction, then committed together with the transaction mark and the ledger entry. PySpark offers
+write and commit only as one step, so this module reaches Delta's `OptimisticTransaction` through the JVM gateway;
+nothing else in the library does.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+# Loaded before the first conflict, not by the handler that looks for it: only then does PySpark raise Delta's conflicts
+# as what they are, and until then as a bare Py4JJavaError.
+from delta import exceptions
+from deltalake import DeltaTable as DeltaLake
+from deltalake import Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from headwater_streams.base.errors import IncompatibleTableError
+from headwater_streams.base.names import column_problem, named_twice, quoted, twins
+from headwater_streams.delta.file_statistics import statistics_of
+from headwater_streams.delta.live_files import LiveFile, all_files, files_with
+from headwater_streams.delta.marks import Marks
+from headwater_streams.sources.nested import odd_text
+from headwater_streams.spark.columns import col
+from headwater_streams.spark.gateway import jvm_class, scala_object, to_list, to_seq
+from headwater_streams.storage.atomic_file import atomic_file
+from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_log import has_versions
+
+_DELTA = "org.apache.spark.sql.delta"
+_COLLECT = "spark.databricks.delta.stats.collect"
+_WRITING: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
+"""How many threads write with a session, and its own setting of `_COLLECT`."""
+_WRITING_LOCK = Lock()
+_FEW_BYTES = 1 << 20  # tens of thousands of rows
+
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "false",  # deltalake and DuckDB do not read them
+    "delta.enableExpiredLogCleanup": "false",  # the log is cleaned after its entries are in headwater.ledger
+    "delta.dataSkippingNumIndexedCols": "-1",  # the coordinates stand behind the user's columns
+    # A checkpoint rebuilds the table's state with Spark: 1 s of CPU, six times a small batch's own commit, and Delta's
+    # default makes one after every ten. Fifty commit files are read in milliseconds.
+    "delta.checkpointInterval": "50",
+}
+
+REBUILT = "headwater/rebuilt"
+"""The application id of a mark whose number is the version that emptied the table to have it built again."""
+
+
+@dataclass(frozen=True)
+class WrittenFiles:
+    """Files of a transaction that is not committed yet."""
+
+    actions: list[Any]
+    rows: int
+
+    @property
+    def names(self) -> list[str]:
+        """Their paths in the table's folder."""
+        return [unquote(action.path()) for action in self.actions]
+
+
+def delta_log(spark: SparkSession, table: Path) -> Any:
+    """Delta's own log of a table, of its JVM class."""
+    session = spark._jsparkSession  # noqa: SLF001 - PySpark's only door to the JVM
+    # Delta reads a checkpoint with the session of the thread, and one that has run nothing yet has none.
+    jvm_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+    return scala_object(spark, f"{_DELTA}.DeltaLog").forTable(session, str(table))
+
+
+def forget_logs(spark: SparkSession) -> None:
+    """Has Delta let go of the tables that it has read; it reads those that are asked for anew.
+
+    Delta keeps each table's log and its newest state for an hour after its last use: 1.6 MB for a window job of a test,
+    and the JVM of an hour of tests, each with tables of its own, had none of its 2 GB left.
+    """
+    scala_object(spark, f"{_DELTA}.DeltaLog").clearCache()
+
+
+class DeltaTransaction:
+    """One commit: begun, filled with files, committed with its mark and its ledger entry.
+
+    A transaction that is dropped leaves files that no version names; vacuum removes them.
+    """
+
+    def __init__(self, spark: SparkSession, path: Path, marks: Marks | None = None) -> None:
+        """Args: the session, the table's folder, and what is known of its marks by earlier transactions."""
+        self._spark = spark
+        self._path = path
+        self._marks = marks or Marks()
+        self._transaction = delta_log(spark, path).startTransaction()
+        self._schema = T.StructType.fromJson(json.loads(self._transaction.metadata().schemaString()))
+
+    def last_batch(self, app_id: str) -> int:
+        """The last batch that was committed under this application id, -1 before the first.
+
+        From here on the commit conflicts with every other one of the same application id.
+        """
+        self._transaction.readTxn().addOne(app_id)  # what txnVersion does beside rebuilding the state
+        return self._marks.last_batch(self._path, app_id, self.version)
+
+    @property
+    def version(self) -> int:
+        """The table's version that the transaction reads."""
+        return int(self._transaction.readVersion())
+
+    @property
+    def schema(self) -> T.StructType:
+        """The table's columns at that version."""
+        return self._schema
+
+    def files_with(self, keys: pa.Table) -> list[LiveFile]:
+        """The files of that version that hold a row with one of the keys, see `live_files.files_with`.
+
+        From here on the commit conflicts with every other change of the table's rows.
+        """
+        self._transaction.readWholeTable()
+        return files_with(self._path, self.version, keys)
+
+    def all_files(self) -> list[LiveFile]:
+        """The files of that version.
+
+        From here on the commit conflicts with every other change of the table's rows.
+        """
+        self._transaction.readWholeTable()
+        return all_files(self._path, self.version)
+
+    def read(self, files: Sequence[LiveFile]) -> DataFrame:
+        """The rows of data files of the table."""
+        return read_files(self._spark, self._schema, [self._path / file.name for file in files])
+
+    def write(self, df: DataFrame) -> WrittenFiles:
+        """Writes the rows into files of the table, with its columns, order and types; commits nothing.
+
+        A column of the table that the rows do not have is not in the files either, where every reader finds it NULL.
+        """
+        if _columns(df.schema) != _columns(self._schema):  # nine calls to the JVM for each column
+            there = set(df.columns)
+            kept = [f for f in self._schema.fields if f.name in there]
+            df = df.select(*[col(f.name).cast(f.dataType).alias(f.name) for f in kept])
+        with self._without_statistics():
+            added = to_list(self._transaction.writeFiles(df._jdf))  # noqa: SLF001
+        files, rows = [], 0
+        for action in map(self._with_statistics, added):
+            held = json.loads(action.stats())["numRecords"]
+            if held:  # of no rows at all Spark makes a file, too
+                files.append(action)
+                rows += held
+        return WrittenFiles(files, rows)
+
+    @contextmanager
+    def _without_statistics(self) -> Iterator[None]:
+        """Has Delta leave out the statistics of the files that it writes, see `file_statistics`.
+
+        Queries of one session write at once: the first to begin changes its setting, and the last to end restores it.
+        """
+        conf = self._spark.conf
+        with _WRITING_LOCK:
+            writers, before = _WRITING.get(self._spark, (0, ""))
+            if not writers:
+                before = str(conf.get(_COLLECT, "true"))
+                conf.set(_COLLECT, "false")
+            _WRITING[self._spark] = writers + 1, before
+        try:
+            yield
+        finally:
+            with _WRITING_LOCK:
+                writers, before = _WRITING[self._spark]
+                _WRITING[self._spark] = writers - 1, before
+                if writers == 1:
+                    conf.set(_COLLECT, before)
+
+    def _with_statistics(self, action: Any) -> Any:
+        told = json.loads(action.json())
+        if told["add"].get("stats"):  # another thread's write had just ended
+            return action
+        told["add"]["stats"] = statistics_of(self._path / unquote(told["add"]["path"]))
+        return self.action(told)
+
+    def commit(
+        self,
+        app_id: str,
+        batch: int,
+        user_metadata: str,
+        files: WrittenFiles | None = None,
+        *,
+        removed: Sequence[LiveFile] = (),
+        marks: Mapping[str, int] | None = None,
+    ) -> int:
+        """Commits the files, the mark `(app_id, batch)` and the metadata as one version, and returns it.
+
+        Args:
+            app_id: The mark's application id.
+            batch: The mark's version.
+            user_metadata: The ledger entry.
+            files: What `write` wrote.
+            removed: Files that these replace.
+            marks: Further marks, by their application ids.
+        """
+        mode = jvm_class(self._spark, "org.apache.spark.sql.streaming.OutputMode")
+        operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$StreamingUpdate")(
+            mode.Update() if removed else mode.Append(), app_id, batch, self._some(user_metadata)
+        )
+        added = files.actions if files else []
+        more = [self._mark(*mark) for mark in (marks or {}).items()]
+        return self._commit_actions([*more, *map(self._remove, removed), *added], app_id, batch, operation)
+
+    def _remove(self, file: LiveFile) -> Any:
+        action = {
+            "path": file.name,
+            "deletionTimestamp": int(time.time() * 1000),
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": {},
+            "size": file.size_bytes,
+            "stats": json.dumps({"numRecords": file.rows}),
+        }
+        return self.action({"remove": action})
+
+    def action(self, value: dict[str, Any]) -> Any:
+        """An action as Delta's log has it."""
+        return scala_object(self._spark, f"{_DELTA}.actions.Action").fromJson(json.dumps(value))
+
+    def _commit_actions(self, actions: Sequence[Any], app_id: str, mark: int, operation: Any) -> int:
+        marked = [self._mark(app_id, mark), *actions]
+        return int(self._transaction.commit(to_seq(self._spark, marked), operation))
+
+    def _mark(self, app_id: str, mark: int) -> Any:
+        return jvm_class(self._spark, f"{_DELTA}.actions.SetTransaction")(
+            app_id, mark, self._some(int(time.time() * 1000))
+        )
+
+    def _some(self, value: Any) -> Any:
+        return jvm_class(self._spark, "scala.Some")(value)
+
+
+def _columns(schema: T.StructType) -> list[tuple[str, str]]:
+    return [(f.name, f.dataType.simpleString()) for f in schema.fields]
+
+
+def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructType) -> None:
+    """Creates the table, or adds the columns that it does not have yet.
+
+    deltalake creates it, in 15 ms; Delta's own builder starts Spark jobs for it.
+
+    Raises:
+        IncompatibleTableError: A column exists with a type that cannot hold the job's, or cannot be in a table.
+    """
+    nullable = T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields])
+    problems = [f"{name}: the column {each!r} {told}" for each, told in name_problems(nullable).items()]
+    problems += column_problems(path, name, nullable)
+    if problems:
+        raise IncompatibleTableError("; ".join(problems))
+    if not has_versions(path):
+        columns = Schema.from_json(nullable.json())
+        DeltaLake.create(str(path), columns, mode="ignore", configuration=_PROPERTIES)
+        tell_state(path)
+        return
+    existing = set(_schema_of(path).fieldNames())
+    added = [f for f in nullable.fields if f.name not in existing]
+    if added:
+        session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's own text of a type quotes no field of a struct
+        kinds = [session.parseDataType(f.dataType.json()).sql() for f in added]
+        listed = ", ".join(f"{quoted(f.name)} {kind}" for f, kind in zip(added, kinds, strict=True))
+        spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({listed})")
+
+
+def tell_state(path: Path) -> None:
+    """Writes the checksum files that deltalake leaves out, of a table that deltalake made and appended to.
+
+    It is what Delta's next commit makes its own from. Without it Delta rebuilds the table's state with Spark at the
+    first commit and at each look at the version, 0.3 s each.
+    """
+    state: dict[str, Any] = {
+        "tableSizeBytes": 0,
+        "numFiles": 0,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [],
+        "domainMetadata": [],
+        "allFiles": [],
+    }
+    for log in sorted((path / "_delta_log").glob("*.json")):
+        checksum = log.with_suffix(".crc")
+        if checksum.exists():
+            state = json.loads(checksum.read_text(encoding="utf-8"))
+            continue
+        for line in log.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            state |= {told: action[name] for name, told in _IN_CHECKSUM.items() if name in action}
+            if "add" in action:
+                state["allFiles"].append(action["add"])
+        state["numFiles"] = len(state["allFiles"])
+        state["tableSizeBytes"] = sum(add["size"] for add in state["allFiles"])
+        with atomic_file(checksum) as file:
+            file.write(json.dumps(state).encode())
+
+
+_IN_CHECKSUM = {"metaData": "metadata", "protocol": "protocol"}
+
+
+def name_problems(schema: T.StructType) -> dict[str, str]:
+    """What keeps a table from having columns of these names, by the column: the rest of a sentence about it."""
+    found = {
+        field.name: told
+        for field in schema.fields
+        if (told := column_problem(field.name) or _problem_within(field.dataType)) is not None
+    }
+    twice = named_twice(schema.fieldNames())
+    return found if twice is None else {**found, twice: f"has the name of another one{_ALIKE}"}
+
+
+def _problem_within(kind: T.DataType) -> str | None:
+    """The same of the fields in a column's values."""
+    if isinstance(kind, T.StructType):
+        told = (f"has a field {name!r} that {told}" for name, told in name_problems(kind).items())
+        return next(told, None)
+    if isinstance(kind, T.MapType):
+        return _problem_within(kind.keyType) or _problem_within(kind.valueType)
+    return _problem_within(kind.elementType) if isinstance(kind, T.ArrayType) else None
+
+
+def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
+    """What keeps rows of a schema from being written to a table that may be there, a sentence for each column.
+
+    A column of a narrower type is written as the table has it. The table's own type stays: Delta could widen it, but
+    neither deltalake nor DuckDB reads a table with that feature (`typeWidening`; deltalake 1.6.6).
+    """
+    problems = []
+    existing = {f.name: f for f in _schema_of(path).fields} if has_versions(path) else {}
+    for column, known in twins(schema.fieldNames(), existing):
+        problems.append(
+            f"{name}: the column {column!r} is called {known!r} in the table{_ALIKE}; call it that, or otherwise"
+        )
+    for field in schema.fields:
+        there, odd = existing.get(field.name), odd_text(field.dataType)
+        if there is None and odd is not None:
+            problems.append(f"{name}: the column {field.name!r} {odd}")
+        elif there is not None and not _holds(there.dataType, field.dataType):
+            problems.append(
+                f"{name}: the column {field.name!r} is {there.dataType.simpleString()} in the table and "
+                f"{field.dataType.simpleString()} in the job; cast it there, or give it another name, or begin with an "
+                "empty table: headwater jobs rebuild"
+            )
+    return problems
+
+
+_ALIKE = ", for Spark and Delta tell no small letters from capitals"
+_WIDER = (T.ByteType, T.ShortType, T.IntegerType, T.LongType), (T.FloatType, T.DoubleType)
+
+
+def _holds(table: T.DataType, job: T.DataType) -> bool:
+    """Whether every value of the job's type is one of the table's, to which `DeltaTransaction.write` casts."""
+    if table.simpleString() == job.simpleString():
+        return True
+    if isinstance(table, T.DecimalType) and isinstance(job, T.DecimalType):
+        return table.scale >= job.scale and table.precision - table.scale >= job.precision - job.scale
+    for kinds in _WIDER:
+        if isinstance(table, kinds) and isinstance(job, kinds):
+            return kinds.index(type(table)) > kinds.index(type(job))
+    return False
+
+
+def _schema_of(path: Path) -> T.StructType:
+    return T.StructType.fromJson(json.loads(opened_table(path).schema().to_json()))
+
+
+def conflicts() -> tuple[type[Exception], ...]:
+    """What Delta raises when another commit came first; in Python they have no common base of their own."""
+    return (
+        exceptions.DeltaConcurrentModificationException,
+        exceptions.ConcurrentAppendException,
+        exceptions.ConcurrentDeleteDeleteException,
+        exceptions.ConcurrentDeleteReadException,
+        exceptions.ConcurrentTransactionException,
+        exceptions.ConcurrentWriteException,
+        exceptions.MetadataChangedException,
+    )
+
+
+def read_files(spark: SparkSession, schema: T.StructType, files: Sequence[Path]) -> DataFrame:
+    """Data files of a table, with its columns; of whichever version they are."""
+    if not files:
+        return spark.createDataFrame([], schema)
+    rows = spark.read.schema(schema).parquet(*map(str, files))
+    # Read by one task they are grouped and joined without an exchange, which costs more than a second task saves.
+    return rows.coalesce(1) if _are_small(files) else rows
+
+
+def _are_small(files: Sequence[Path]) -> bool:
+    try:
+        return sum(file.stat().st_size for file in files) <= _FEW_BYTES
+    except OSError:
+        return False  # Spark says what is wrong with it
+
+
+def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
+    """A table as it was at a version."""
+    return spark.read.format("delta").option("versionAsOf", version).load(str(path))

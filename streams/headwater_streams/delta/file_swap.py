@@ -1,0 +1,272 @@
+"""Replaces data files of a Delta table by others in one commit: those of a shadow table, linked into its folder.
+
+No row of the shadow is copied. The rows to keep of a file that holds rows to replace, too, were copied beforehand, and
+the commit moves metadata only; where they were not, they are copied now.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater_streams.base.errors import DataLossError
+from headwater_streams.delta.delta_table import DeltaTransaction, delta_log, read_files, read_version
+from headwater_streams.delta.live_files import LiveFile, all_files
+from headwater_streams.spark.gateway import jvm_class, to_list
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """What a swap moved.
+
+    Attributes:
+        version: The table's version that it made.
+        removed_rows: Rows of the table that are replaced.
+        added_rows: Rows that came in their place.
+        kept_rows: Rows that stood in one file with replaced ones and were copied.
+    """
+
+    version: int
+    removed_rows: int
+    added_rows: int
+    kept_rows: int
+
+
+@dataclass(frozen=True)
+class CopiedRows:
+    """Rows of a table that were copied beforehand.
+
+    Attributes:
+        table: A Delta table of the copies.
+        files: The files of the table that they are all rows to keep of.
+    """
+
+    table: Path
+    files: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A version of a table.
+
+    Attributes:
+        table: Its folder.
+        files: The `add` actions of its files.
+        schema: Its columns, as Delta writes them.
+        marks: Its transaction marks, by their application ids.
+    """
+
+    table: Path
+    files: Sequence[Mapping[str, Any]]
+    schema: str
+    marks: Mapping[str, int]
+
+
+class FileSwap(DeltaTransaction):
+    """One commit that replaces the rows of a condition; built anew when Delta raises one of `conflicts()`."""
+
+    def frame(self) -> DataFrame:
+        """The table at that version."""
+        return read_version(self._spark, self._path, self.version)
+
+    def replace(
+        self,
+        affected: Column,
+        app_id: str,
+        mark: int,
+        user_metadata: str,
+        *,
+        shadow: Path | None = None,
+        rows: DataFrame | None = None,
+        known: dict[str, tuple[int, int]] | None = None,
+        copied: CopiedRows | None = None,
+        may_only_add: bool = False,
+    ) -> Swapped:
+        """Takes the affected rows away and adds those of a shadow table, or of a frame, as one version.
+
+        Args:
+            affected: Which rows of the table are replaced; true or false, never NULL.
+            app_id: The mark's application id.
+            mark: The mark's version.
+            user_metadata: The ledger entry.
+            shadow: A Delta table with the same columns, whose files are linked into this one's folder.
+            rows: Rows to write instead.
+            known: See `count_affected`.
+            copied: Rows to keep that need not be copied, if they are those of all files that have such rows.
+            may_only_add: Whether no file is taken away where no row is: the commit is news to streaming readers then,
+                and none of another job's files is written anew by it.
+
+        Raises:
+            DataLossError: Not as many rows would be kept as were counted; nothing is committed.
+        """
+        files = {file.name: file for file in self.all_files()}
+        touched = {} if known is None else known
+        self.count_affected(affected, touched)
+        removed = {name: counts for name, counts in touched.items() if counts[0]}
+        if not removed and files and not may_only_add:
+            # A commit that only adds would be news to the table's streaming readers, and it is not.
+            smallest = min(files, key=lambda name: files[name].size_bytes)
+            removed = {smallest: touched.get(smallest, (0, 0))}
+        actions = [self._remove(files[name]) for name in sorted(removed)]
+        kept = sum(total - gone for gone, total in removed.values())
+        if kept:
+            mixed = [name for name, (gone, total) in removed.items() if total > gone]
+            actions += self._copied(copied, mixed, kept) or self._written(self.rest(affected, mixed), kept)
+        if shadow is not None:
+            made = live_files(shadow)
+            added = sum(map(_rows, made))
+            actions += self._linked(shadow, made)
+        else:
+            assert rows is not None
+            added = rows.count()
+            actions += self._written(rows, added) if added else []
+        version = self._commit(actions, app_id, mark, user_metadata)
+        return Swapped(version, sum(gone for gone, _ in removed.values()), added, kept)
+
+    def exchange(
+        self,
+        app_id: str,
+        mark: int,
+        user_metadata: str,
+        *,
+        removed: Sequence[LiveFile],
+        added: Snapshot,
+        marks: Mapping[str, int],
+        keeps_columns: bool = False,
+    ) -> int:
+        """Takes whole files away and adds others, as one version, which it returns; no row is read.
+
+        Args:
+            app_id: The mark's application id.
+            mark: The mark's version.
+            user_metadata: The ledger entry.
+            removed: Files of the table.
+            added: The others: of another table, whose files are linked into this one's folder, or of this one.
+            marks: Further marks, by their application ids.
+            keeps_columns: Whether the table keeps its columns; otherwise it has those of `added` from here on.
+
+        Raises:
+            DataLossError: A file is not there any more; nothing is committed.
+        """
+        self._transaction.readWholeTable()
+        gone = [add["path"] for add in added.files if not (added.table / add["path"]).exists()]
+        if gone:
+            raise DataLossError(
+                f"{added.table}: {len(gone)} files of that version are not there any more, {gone[0]} among them; "
+                "nothing was committed"
+            )
+        known = self._transaction.metadata()
+        if not keeps_columns and added.schema != known.schemaString():
+            described = json.loads(known.json())["metaData"] | {"schemaString": added.schema}
+            self._transaction.updateMetadata(self.action({"metaData": described}), False)
+        names = {add["path"] for add in added.files}
+        kept = {file.name for file in removed if file.name in names}  # Delta allows one action for a file
+        actions = [self._remove(file) for file in removed if file.name not in kept]
+        actions += [self._mark(*more) for more in marks.items()]
+        for add in added.files:
+            if add["path"] in kept:
+                continue
+            if added.table != self._path:
+                _link(added.table / add["path"], self._path / add["path"])
+            actions.append(self._new(add))
+        return self._commit(actions, app_id, mark, user_metadata)
+
+    def count_affected(self, affected: Column, known: dict[str, tuple[int, int]]) -> None:
+        """Counts the affected rows of each file.
+
+        Args:
+            affected: See `replace`.
+            known: By file, how many affected rows it has and how many in all. What is looked at is noted there, so that
+                only new files are looked at another time; files that are not the table's any more are left out.
+        """
+        names = [file.name for file in all_files(self._path, self.version)]
+        for gone in known.keys() - set(names):
+            del known[gone]
+        new = [name for name in names if name not in known]
+        if new:
+            rows = read_files(self._spark, self.schema, [self._path / name for name in new])
+            found = rows.groupBy(F.col("_metadata.file_name").alias("file"))
+            counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
+            known.update(dict.fromkeys(new, (0, 0)))
+            known.update({row["file"]: (row["gone"], row["total"]) for row in counts})
+
+    def rest(self, affected: Column, names: Collection[str]) -> DataFrame:
+        """The rows of some files that are not affected."""
+        return self.frame().filter(F.col("_metadata.file_name").isin(*names) & ~affected)
+
+    def _copied(self, copied: CopiedRows | None, mixed: Sequence[str], expected: int) -> list[Any]:
+        """The copies' files, linked into the table's folder, where they are what is wanted; else none."""
+        if copied is None or copied.files != set(mixed):
+            return []
+        copies = live_files(copied.table)
+        return self._linked(copied.table, copies) if sum(map(_rows, copies)) == expected else []
+
+    def _written(self, rows: DataFrame, expected: int) -> list[Any]:
+        files = self.write(rows)
+        if files.rows != expected:
+            raise DataLossError(
+                f"{self._path}: {files.rows} rows to write where {expected} were counted; nothing was committed"
+            )
+        return files.actions
+
+    def _linked(self, table: Path, adds: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Another table's files, linked into this one's folder."""
+        for add in adds:
+            _link(table / add["path"], self._path / add["path"])
+        return [self._new(add) for add in adds]
+
+    def _new(self, add: Mapping[str, Any]) -> Any:
+        return self.action({"add": {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}})
+
+    def _commit(self, actions: list[Any], app_id: str, mark: int, user_metadata: str) -> int:
+        none = jvm_class(self._spark, "scala.Option").empty()
+        operation = jvm_class(self._spark, "org.apache.spark.sql.delta.DeltaOperations$Write")(
+            jvm_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite,
+            none,
+            self._some(f"the rows of {app_id}"),
+            self._some(user_metadata),
+            *[none] * 5,
+        )
+        return self._commit_actions(actions, app_id, mark, operation)
+
+
+def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
+    """A table's files at a version, their statistics with them, its columns and its marks; or it without its files,
+    which take a Spark job of their own."""
+    none = jvm_class(spark, "scala.Option").empty()
+    snapshot = delta_log(spark, table).getSnapshotAt(version, none, none, False)
+    adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
+    files = [json.loads(add) for add in adds]
+    marks = {txn.appId(): int(txn.version()) for txn in to_list(snapshot.setTransactions())}
+    return Snapshot(table, files, snapshot.metadata().schemaString(), marks)
+
+
+def live_files(shadow: Path) -> list[dict[str, Any]]:
+    """The `add` actions of a table that was only ever appended to, oldest first."""
+    found: list[dict[str, Any]] = []
+    for log in sorted((shadow / "_delta_log").glob("*.json")):
+        actions = (json.loads(line) for line in log.read_text().splitlines())
+        found += [action["add"] for action in actions if "add" in action]
+    return found
+
+
+def _rows(add: Mapping[str, Any]) -> int:
+    return int(json.loads(add["stats"])["numRecords"])
+
+
+def _link(source: Path, target: Path) -> None:
+    if target.exists():
+        return  # an earlier try of the same swap died before its commit
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        scratch = target.with_name(f".{target.name}.copying")
+        shutil.copyfile(source, scratch)
+        scratch.replace(target)

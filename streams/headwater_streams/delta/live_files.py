@@ -1,0 +1,156 @@
+"""The data files of a table at a version, told from its log alone, and which of them may hold certain keys.
+
+Delta's own answer rebuilds the table's state with Spark jobs; deltalake reads the log in milliseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from headwater_streams.delta.comparable import comparable
+from headwater_streams.storage.delta_files import opened_table, reading
+from headwater_streams.storage.delta_rows import data_files
+
+_PLAIN = ["path", "size_bytes", "num_records"]
+_STATISTICS_STEP_US = 1000  # Delta cuts the times of its statistics to milliseconds
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A data file.
+
+    Attributes:
+        name: Its path in the table's folder.
+        size_bytes: Its size.
+        rows: How many rows it has.
+    """
+
+    name: str
+    size_bytes: int
+    rows: int
+
+
+def all_files(table: Path, version: int) -> list[LiveFile]:
+    """The data files of a table at a version."""
+    actions = pa.table(opened_table(table, version).get_add_actions(flatten=True))
+    return [LiveFile(a["path"], a["size_bytes"], a["num_records"]) for a in actions.to_pylist()]
+
+
+def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
+    """The files that hold a row with one of the keys.
+
+    Args:
+        table: The table's folder.
+        version: The version that is looked at.
+        keys: The keys, a column for each part, of the table's types or narrower ones. NULL equals NULL, and numbers are
+            equal as they are to Spark, see `comparable`.
+    """
+    opened = opened_table(table, version)
+    keys = keys.cast(_as_in_table(keys.schema, pa.schema(opened.schema().to_arrow())))
+    actions = _actions(opened)
+    near = pc.and_(pa.scalar(True), pa.array([True] * actions.num_rows, pa.bool_()))
+    for name in keys.column_names:
+        near = pc.and_(near, _may_hold(actions, name, keys[name]))
+    wanted, found = comparable(keys), []
+    for action in actions.select(_PLAIN).filter(near).to_pylist():
+        with reading(table):
+            holds = _holds(table / action["path"], keys.schema, wanted)
+        if holds:
+            found.append(LiveFile(action["path"], action["size_bytes"], action["num_records"]))
+    return found
+
+
+def files_between(table: Path, version: int, column: str, start_us: int | None, end_us: int) -> list[str]:
+    """The names of the files that may hold a row whose time is in `[start_us, end_us)`.
+
+    Args:
+        table: The table's folder.
+        version: The version that is looked at.
+        column: The column of times.
+        start_us: The first microsecond since the epoch; None for all that is before `end_us`.
+        end_us: One past the last.
+    """
+    if version < 0:
+        return []
+    actions = _actions(opened_table(table, version))
+    start, end = (
+        None if at is None else pa.scalar(at, pa.timestamp("us", "UTC")) for at in (start_us, end_us)
+    )
+    near: list[str] = actions["path"].filter(_reaches_into(actions, column, start, end)).to_pylist()
+    return near
+
+
+def _actions(opened: DeltaTable) -> pa.Table:
+    """The files with their statistics, one struct for each kind: by a dot between the parts of a column's name nothing
+    would tell the column `Product.Id` from the field of a column."""
+    return pa.table(opened.get_add_actions(flatten=False))
+
+
+def _statistic(actions: pa.Table, kind: str, column: str) -> Any:
+    """A column's statistic of each file; None where no file has one."""
+    known = actions.schema.field(kind).type if kind in actions.column_names else None
+    place = known.get_field_index(column) if isinstance(known, pa.StructType) else -1
+    return None if place < 0 else pc.struct_field(actions[kind], [place])
+
+
+def _may_hold(actions: pa.Table, name: str, wanted: pa.ChunkedArray) -> Any:
+    """Which files' statistics allow a value of `wanted`; all of them where nothing can be said."""
+    bounded = pa.types.is_integer(wanted.type) or pa.types.is_temporal(wanted.type)
+    if not bounded or wanted.null_count or not len(wanted):
+        return pa.array([True] * actions.num_rows, pa.bool_())
+    limits = pc.min_max(wanted)
+    return _reaches_into(actions, name, limits["min"], limits["max"])
+
+
+def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greatest: pa.Scalar) -> Any:
+    """Which files' statistics allow a value from `least`, if there is one, to `greatest`."""
+    near = pa.array([True] * actions.num_rows, pa.bool_())
+    lower, upper = _statistic(actions, "min", name), _statistic(actions, "max", name)
+    if lower is None or upper is None:
+        return near
+    kind = greatest.type
+    if least is not None:
+        if pa.types.is_timestamp(kind):
+            least = pa.scalar(least.value - _STATISTICS_STEP_US, kind)
+        near = pc.greater_equal(pc.cast(upper, kind), least)
+    near = pc.and_(near, pc.less_equal(pc.cast(lower, kind), greatest))
+    return pc.fill_null(near, True)
+
+
+def _as_in_table(keys: pa.Schema, columns: pa.Schema) -> pa.Schema:
+    """The keys' columns with the table's types, which its files have: a job's may be narrower."""
+    kept = {field.name: field.type for field in columns}
+    return pa.schema([field.with_type(kept.get(field.name, field.type)) for field in keys])
+
+
+def _holds(file: Path, kinds: pa.Schema, keys: pa.Table) -> bool:
+    """Whether a file has a row with one of the keys, which are comparable.
+
+    Args:
+        file: The file.
+        kinds: The keys' columns, with the types that they have in the table.
+        keys: The keys.
+    """
+    names = keys.column_names
+    rows = data_files([file])
+    there = set(rows.schema.names)
+    if not there.issuperset(names):
+        return bool(any(keys[name].null_count for name in names))  # a column that was added later
+    held = comparable(rows.to_table(names).cast(kinds))
+    # What is left has parts of keys in each column, and is few rows where the keys are few.
+    for name in names:
+        held = held.filter(pc.is_in(held[name], value_set=keys[name].combine_chunks()))
+    return bool(held.num_rows) and not _rows(held, names).isdisjoint(_rows(keys, names))
+
+
+def _rows(table: pa.Table, names: Sequence[str]) -> set[tuple[Any, ...]]:
+    distinct = table.group_by(list(names)).aggregate([])
+    columns = [distinct[name] for name in names]
+    # Times as numbers: as Python objects they cost ten times as much.
+    plain = [pc.cast(c, pa.int64()) if pa.types.is_timestamp(c.type) else c for c in columns]
+    return set(zip(*[column.to_pylist() for column in plain], strict=True))

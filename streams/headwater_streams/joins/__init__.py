@@ -1,8 +1,0 @@
-"""Join operators: each takes two DataFrames, what must be equal and a bound in time, and gives a DataFrame."""
-
-from headwater_streams.joins.as_of import AsOf, as_of
-from headwater_streams.joins.enrich import enrich
-from headwater_streams.joins.interval import IntervalJoin, join
-from headwater_streams.joins.union import union
-
-__all__ = ["AsOf", "IntervalJoin", "as_of", "enrich", "join", "union"]

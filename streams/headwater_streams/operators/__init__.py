@@ -1,0 +1,1 @@
+"""The operators of jobs: windows, joins, aggregates, deduplication; each declared and built here."""

@@ -1,0 +1,20 @@
+"""Deduplication: by offset or sequence (what was delivered again) and by key (what was written twice)."""
+
+from headwater_streams.operators.dedup.by_key import ByKey, by_key
+from headwater_streams.operators.dedup.by_offset import ByOffset, by_offset
+from headwater_streams.operators.dedup.by_sequence import BySequence, by_sequence
+from headwater_streams.operators.dedup.intervals import IntervalSet
+
+Dedup = ByOffset | BySequence | ByKey
+"""What a job may remove before anything else looks at a row."""
+
+__all__ = [
+    "ByKey",
+    "ByOffset",
+    "BySequence",
+    "Dedup",
+    "IntervalSet",
+    "by_key",
+    "by_offset",
+    "by_sequence",
+]

@@ -1,0 +1,110 @@
+"""What every join does with columns: names checked, both sides told apart, coordinates carried through."""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.base.arguments import require_frame
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.type_name import type_name
+from headwater_streams.sources.coordinates import (
+    INPUT,
+    OFFSET,
+    PARTITION,
+    ROW_COLUMNS,
+    TOPIC,
+    has_hidden,
+    reveal,
+)
+from headwater_streams.sources.nested import odd_text
+
+
+def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[str]) -> None:
+    """Checks that a side has its columns.
+
+    Raises:
+        JobDefinitionError: One is missing, or the side is no DataFrame.
+    """
+    require_frame(f"{operator}: its {side} side is", df)
+    for name in needed:
+        if name not in df.columns:
+            raise JobDefinitionError(
+                f"{operator}: the {side} side has no column {name!r}; it has {', '.join(df.columns)}"
+            )
+
+
+def require_apart(operator: str, left: DataFrame, right: DataFrame, once: Sequence[str]) -> None:
+    """Checks that no column stands on both sides but those that stand once in the result.
+
+    Raises:
+        JobDefinitionError: One does.
+    """
+    both = sorted(set(left.columns) & set(right.columns) - set(once))
+    if both:
+        raise JobDefinitionError(
+            f"{operator}: {', '.join(both)} stand on both sides; rename or drop them on one"
+        )
+
+
+def require_equatable(operator: str, left: DataFrame, right: DataFrame, keys: Mapping[str, str]) -> None:
+    """Checks that the columns of a key can be compared, whatever they hold.
+
+    Args:
+        operator: Its name.
+        left: The left side.
+        right: The right side.
+        keys: The key's columns, by their names on the left and on the right.
+
+    Raises:
+        JobDefinitionError: One holds a map, or Spark would read a text as another type and fail on the first that is
+            none.
+    """
+    for here, there in keys.items():
+        kinds = [side.schema[name].dataType for side, name in ((left, here), (right, there))]
+        told = [type_name(kind) for kind in kinds]
+        odd = next(filter(None, map(odd_text, kinds)), None)
+        if odd is not None:
+            raise JobDefinitionError(f"{operator}: the key {here!r} {odd}")
+        if any("MAP<" in kind for kind in told):
+            raise JobDefinitionError(
+                f"{operator}: {here!r} holds a map, and maps cannot be compared; take another key"
+            )
+        if sum(isinstance(kind, T.StringType) for kind in kinds) == 1:
+            raise JobDefinitionError(
+                f"{operator}: {here!r} is {told[0]} on the left side, and {there!r} is {told[1]} on the right; cast "
+                "one, for Spark would fail on the first text that is none"
+            )
+
+
+def require_comparable(operator: str, df: DataFrame) -> None:
+    """Checks that rows can be compared column by column: the greater of two at one time is taken.
+
+    Raises:
+        JobDefinitionError: A column is a map or holds one.
+    """
+    for field in df.schema.fields:
+        if "map<" in field.dataType.simpleString():
+            raise JobDefinitionError(
+                f"{operator}: {field.name!r} of the right side holds a map, and maps cannot be compared; leave it out"
+            )
+
+
+def revealed(rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
+    """The rows with their coordinates, where they have some (in a union the input, too), and the names of these."""
+    if not has_hidden(rows, OFFSET):
+        return rows, ()
+    names = (*ROW_COLUMNS, INPUT) if has_hidden(rows, INPUT) else ROW_COLUMNS
+    return reveal(rows, names), names
+
+
+def source_range(side: str) -> Column:
+    """A row's place as a range of one offset, as `_sources` has it; `side` is an alias or a struct column."""
+    offset = F.col(f"{side}.{OFFSET}")
+    return F.struct(
+        F.col(f"{side}.{TOPIC}").alias("topic"),
+        F.col(f"{side}.{PARTITION}").alias("partition"),
+        offset.alias("start"),
+        (offset + 1).alias("end"),
+    )

@@ -1,0 +1,95 @@
+"""Rows grouped by window, and their aggregates: the same for every kind of window."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.base.arguments import require_frame, require_list
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.names import named_twice, twins
+from headwater_streams.operators.recording import counted, made, record
+from headwater_streams.operators.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
+from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
+from headwater_streams.sources.nested import odd_text
+from headwater_streams.spark.columns import cols
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Rows grouped by window and keys, waiting for their aggregates."""
+
+    df: DataFrame
+    spec: FoldedWindow
+
+    def agg(self, *aggregates: Column) -> DataFrame:
+        """One row for each window and key: the `by` columns, `window_start`, `window_end`, the aggregates.
+
+        The number of rows in each window travels along as the hidden column `_rows`, its name as `_window_key`.
+        """
+        instead = record(self.spec)
+        if instead is not None:
+            return instead
+        by = self.spec.by
+        rows, window = self.spec.grouping(counted(self.df, "window"))
+        counts, traces = [F.count(F.lit(1)).alias(ROWS)], [ROWS]
+        if has_hidden(rows, SINCE):
+            rows, traces = reveal(rows, [SINCE]), [ROWS, SINCE]
+            counts.append(F.min(SINCE).alias(SINCE))
+        windows = [] if window is None else [window.alias(WINDOW)]
+        grouped = rows.groupBy(*cols(by), *windows).agg(*aggregates, *counts)
+        names = [name for name in grouped.columns if name not in (*by, WINDOW, *traces)]
+        bounds = [F.col(f"{WINDOW}.{bound}").alias(f"window_{bound}") for bound in ("start", "end")]
+        flat = grouped.select(
+            *cols(by),
+            *(bounds if windows else []),
+            *cols(tuple(names)),
+            *traces,
+            self.spec.key().alias(WINDOW_KEY),
+        )
+        return made(hide(flat, [*traces, WINDOW_KEY]), window=self.df)
+
+    def count(self) -> DataFrame:
+        """`agg` of the number of rows, as `count BIGINT`, as Spark's own grouped rows have it."""
+        return self.agg(F.count("*").alias("count"))
+
+
+def require_columns(
+    operator: str, df: DataFrame, by: Sequence[str], *others: str, gives: Collection[str] = ()
+) -> None:
+    """Checks that the columns an operator names, those of `by` and others, are there and can be compared.
+
+    Args:
+        operator: Its name.
+        df: What it was handed.
+        by: The columns that its result has.
+        others: The others that it names.
+        gives: The columns that it adds to these.
+
+    Raises:
+        JobDefinitionError: One is not, `by` is one text or names a column twice, or there is no DataFrame.
+    """
+    require_frame(f"{operator}: it was handed", df)
+    require_list(operator, "by", by)
+    names = (*others, *by)
+    missing = [name for name in names if name not in df.columns]
+    if missing:
+        raise JobDefinitionError(f"{operator}: no column {missing[0]!r}; there are {', '.join(df.columns)}")
+    twice = named_twice(by)
+    if twice is not None:
+        raise JobDefinitionError(f"{operator}: by= names {twice!r} twice")
+    taken = next((name for name, _ in twins(by, gives)), None) or next((n for n in by if n in gives), None)
+    if taken is not None:
+        raise JobDefinitionError(
+            f"{operator}: by= names {taken!r}, and a column that the windows add is called so; rename it before"
+        )
+    maps = [name for name in names if "map<" in df.schema[name].dataType.simpleString()]
+    if maps:
+        raise JobDefinitionError(
+            f"{operator}: {maps[0]!r} holds a map, and maps cannot be compared; leave it out"
+        )
+    for name in by:
+        odd = odd_text(df.schema[name].dataType)
+        if odd is not None:
+            raise JobDefinitionError(f"{operator}: {name!r} {odd}")

@@ -1,0 +1,400 @@
+"""What a job is, learnt by calling its function once on empty input: its kind, its operators, its result's columns."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from traceback import walk_tb
+from types import MappingProxyType
+from typing import NoReturn
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.base.check import InvalidCheckError
+from headwater_streams.base.errors import JobDefinitionError, StreamsError
+from headwater_streams.base.names import is_reserved, named_twice
+from headwater_streams.base.nearest import nearest
+from headwater_streams.base.type_name import type_name
+from headwater_streams.delta.scd_target import ScdTarget
+from headwater_streams.operators.dedup import ByKey, BySequence
+from headwater_streams.operators.joins.as_of import AsOf
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.operators.recording import Place, recording
+from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.spec import WindowSpec
+from headwater_streams.plan.chain import empty, find_chain, require_chain
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import Chain, JobPlan
+from headwater_streams.plan.requirements import (
+    check_changes,
+    check_key,
+    check_window,
+    may_multiply,
+    node_names,
+    nodes_above,
+    require_answerable,
+    require_nothing_behind,
+    require_one_input,
+    require_readable,
+    require_row_by_row,
+    require_rows_of_records,
+    require_watermark,
+)
+from headwater_streams.plan.streamable import check_streamable, check_without_actions
+from headwater_streams.plan.unions import check_inputs, check_union, foreign_time, joined_inputs
+from headwater_streams.plan.unused import unused_texts
+from headwater_streams.plan.written import WrittenAs
+from headwater_streams.quality.asked import require_condition
+from headwater_streams.sources.coordinates import (
+    OFFSET,
+    ROW_COLUMNS,
+    SOURCES,
+    has_hidden,
+)
+from headwater_streams.sources.decode import value_schema
+from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+from headwater_streams.spark.analysed_plan import state_shape, whole_shape
+from headwater_streams.spark.gateway import empty_frame, to_list
+from headwater_streams.spark.nullable import as_nullable
+from headwater_streams.spark.spark_errors import first_sentence
+
+
+def analyse(
+    job: Job,
+    spark: SparkSession,
+    tables: Mapping[str, T.StructType],
+    written: Mapping[str, WrittenAs] = MappingProxyType({}),
+) -> JobPlan:
+    """Calls the job's function on empty input and looks at what it made of it.
+
+    Args:
+        job: The job.
+        spark: A session.
+        tables: The schemas of the tables that the job reads, library columns included.
+        written: How their rows are written.
+
+    Raises:
+        JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
+    """
+    schemas = own_schemas(job, tables)
+    frames = {name: empty(spark, schema, mark=name) for name, schema in schemas.items()}
+    found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
+    statics = {name: empty_frame(spark, schema) for name, schema in found.items()}
+    with recording() as recorder:
+        try:
+            results = job.results(**frames, **statics)
+        except Exception as error:
+            # Behind an operator rows have no coordinates, but those of a chain's steps have.
+            chain = _chain(job, frames, statics, error) if recorder.operators else Chain()
+            if len(chain.links) <= 1:
+                raise _told(job, error) from error
+        else:
+            if job.branches and recorder.operators:
+                _refuse_branches(job)
+            chain = _chain(job, frames, statics) if len(recorder.operators) > 1 else Chain()
+    if len(chain.links) > 1:
+        require_chain(job, chain)
+        of_inputs = replace(job, checks=tuple(check for check in job.checks if check.on == "input"))
+        _check_expressions(of_inputs, frames, [])  # those of the result are looked at in the last part
+        check_without_actions(job, schemas, found, spark)
+        last = chain.links[-1]
+        return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
+    for operator in recorder.made:
+        require_rows_of_records(job, operator.handed.values())
+        for rows in operator.handed.values():
+            _require_own_names(job, frames, rows, "rows on their way to a window or a join")
+    with _telling(job, "target"):
+        for result in results.values():
+            _require_own_names(job, frames, result, "the result")
+        plan = _understand(job, recorder.operators, results[job.target.name], schemas)
+    if job.branches:
+        plan = _with_branches(plan, results)
+    plan = replace(plan, lookups=found)
+    if plan.unites:
+        if not job.steps:  # where the whole chain was looked at
+            check_without_actions(job, schemas, found, spark)
+        return plan  # its parts are looked at when they are made
+    joins = any("Join" in node_names(rows) for made in recorder.made for rows in made.handed.values())
+    if plan.kind in ("join", "as_of") and (found or joins):
+        where = f", here in {', '.join(found)}" if found else ""
+        raise JobDefinitionError(
+            f"job {job.name!r}: rows on the way to a join of streams look nothing up{where}; enrich them in a "
+            "row-by-row job, and let this one read its table"
+        )
+    if isinstance(plan.operator, IntervalJoin | AsOf) and recorder.made:
+        times: dict[Place, str] = {"left": plan.operator.left_time, "right": plan.operator.right_time}
+        sides = dict(zip(times, plan.sides, strict=True))
+        plan = replace(plan, foreign_time=foreign_time(job, sides, times, recorder.made[0].handed))
+    if (
+        isinstance(plan.operator, IntervalJoin)
+        and plan.operator.keeps
+        and plan.foreign_time
+        and not job.steps
+    ):
+        raise JobDefinitionError(
+            f"job {job.name!r}: hw.join(..., how={plan.operator.how!r}) is by {plan.foreign_time}, which is no "
+            "event_time of an input: Spark lets go of rows by that, and would give some without the partners that come "
+            "for them; compute it in a row-by-row job, and let this one read its table with event_time="
+        )
+    for name, declared in job.inputs.items():
+        if isinstance(declared, TableInput) and name not in job.steps:  # these get a part between
+            with _telling(job, f"input {name}"):
+                require_readable(
+                    plan, declared, tables[declared.name], written.get(declared.name, WrittenAs())
+                )
+    if plan.kind == "window" and not isinstance(plan.operator, CountWindow):
+        with _telling(job, "target"):
+            check_streamable(job, schemas, job.target.mode, spark)
+    _check_expressions(job, frames, list(results.values()))
+    if (
+        plan.kind in ("row", "scd") or job.late == "count"
+    ):  # else an ingest table takes all of its topics' columns
+        plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
+    if plan.kind in ("row", "scd"):
+        joining = {table for table, result in results.items() if may_multiply(result)}
+        plan = replace(plan, joining=frozenset(joining))
+    if job.unites_for is not None:
+        return replace(plan, state=whole_shape(results[job.target.name]))
+    if plan.kind in ("row", "scd"):
+        return plan
+    return replace(plan, state=state_shape(results[job.target.name]))
+
+
+def own_schemas(job: Job, tables: Mapping[str, T.StructType]) -> dict[str, T.StructType]:
+    """The columns of each of a job's inputs, without the library's; see `analyse`."""
+    schemas: dict[str, T.StructType] = {}
+    for name, declared in job.inputs.items():
+        with _telling(job, f"input {name}"):
+            schemas[name] = _own_schema(job, declared, tables)
+    return schemas
+
+
+def _chain(
+    job: Job,
+    frames: Mapping[str, DataFrame],
+    statics: Mapping[str, DataFrame],
+    failure: Exception | None = None,
+) -> Chain:
+    """The chain of a function; `failure` is what it failed with where rows behind an operator have no coordinates."""
+    try:
+        return find_chain(job, frames, statics)
+    except Exception as error:
+        raise _told(job, failure or error) from error
+
+
+def _told(job: Job, error: Exception) -> JobDefinitionError:
+    """What a job's function failed with, in a sentence; with its line, but for SQL, whose statement has one."""
+    if isinstance(error, PySparkException):
+        told = first_sentence(error)
+    elif isinstance(error, StreamsError):
+        told = str(error)
+    else:
+        told = f"{type(error).__name__}: {error}"
+    line = 0 if job.text else _line_of(job, error)
+    place = f"{job.function.__code__.co_filename}, line {line}: " if line else ""
+    return JobDefinitionError(f"job {job.name!r}: {place}{told}")
+
+
+@contextmanager
+def _telling(job: Job, part: str) -> Iterator[None]:
+    """What is wrong with a part of a job in SQL is told with its place."""
+    try:
+        yield
+    except JobDefinitionError as error:
+        if part not in job.places or any(place in str(error) for place in job.places.values()):
+            raise
+        about = f"job {job.name!r}: "
+        told = str(error).removeprefix(about)
+        raise JobDefinitionError(f"{about}{job.places[part]}: {told}") from error
+
+
+def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame, what: str) -> None:
+    """Checks that the columns of a result, or of rows on their way to an operator, have no names of the library's, but
+    for the coordinates as they came."""
+    reserved = list(filter(is_reserved, result.columns))
+    if reserved and "Union" in node_names(result):  # whose columns are others than those of its parts
+        reserved = [name for name in reserved if name not in ROW_COLUMNS]
+    elif reserved:
+        hidden = (frame._jdf.queryExecution().analyzed().metadataOutput() for frame in frames.values())  # noqa: SLF001
+        there = {str(each.exprId()) for attributes in hidden for each in to_list(attributes)}
+        made = to_list(result._jdf.queryExecution().analyzed().output())  # noqa: SLF001
+        reserved = [
+            str(each.name()) for each in made if each.name() in reserved and str(each.exprId()) not in there
+        ]
+    if reserved:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the column {reserved[0]!r} of {what} begins with '_', which is reserved; rename it"
+        )
+
+
+def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
+    job, branches = plan.job, {plan.job.target.name: plan.result}
+    dimension = next((target.name for target in job.targets if isinstance(target, ScdTarget)), None)
+    if dimension is not None:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {dimension} is a slowly changing dimension, and the only table of its job; write one "
+            "job for each table"
+        )
+    if plan.kind != "row":
+        _refuse_branches(job)
+    for target in job.targets[1:]:
+        part = replace(job, target=target, branches={})
+        branches[target.name] = _understand(
+            part, [], results[target.name], plan.inputs, is_target=False
+        ).result
+    for target in job.targets:
+        if target.mode != "append":
+            raise JobDefinitionError(
+                f"job {job.name!r}: {target.name}: the mode of targets={{...}} is 'append'"
+            )
+    return replace(plan, branches=branches)
+
+
+def _refuse_branches(job: Job) -> NoReturn:
+    raise JobDefinitionError(
+        f"job {job.name!r}: only a row-by-row function has targets={{...}}; write one job for each table"
+    )
+
+
+def _line_of(job: Job, error: BaseException) -> int:
+    """The innermost line of the function's file that an error passed through; 0 if it came from elsewhere."""
+    file = job.function.__code__.co_filename
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return lines[-1] if lines else 0
+
+
+def _understand(
+    job: Job,
+    operators: list[object],
+    result: DataFrame,
+    schemas: Mapping[str, T.StructType],
+    *,
+    is_target: bool = True,
+) -> JobPlan:
+    operator = operators[0] if operators else None
+    nodes = set(node_names(result))
+    is_united = len(job.inputs) > 1 or bool(job.steps or job.lookups) or "Union" in nodes
+    if operator is not None and not isinstance(operator, WindowSpec) and "Union" in nodes:
+        raise JobDefinitionError(
+            f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
+            "hw.union(...), and let this one read its table"
+        )
+    own = as_nullable(T.StructType([f for f in result.schema.fields if not is_reserved(f.name)]))
+    twice = named_twice(own.fieldNames())
+    if twice is not None:
+        raise JobDefinitionError(f"job {job.name!r}: the result has two columns named {twice!r}; rename one")
+    for key in job.target.keys:
+        if key not in own.fieldNames():
+            raise JobDefinitionError(
+                f"job {job.name!r}: the key {key!r} is not in the result; it has {', '.join(own.fieldNames())}"
+            )
+    if operator is not None and isinstance(job.target, ScdTarget):
+        raise JobDefinitionError(
+            f"job {job.name!r}: change events are applied row by row, and {type(operator).__name__} is none; write its "
+            "result to a table of its own"
+        )
+    if isinstance(operator, WindowSpec) and (is_united or "Join" in nodes):
+        require_nothing_behind(job, result)
+        return JobPlan(job, "window", operator, own, schemas, unites=True)
+    if isinstance(operator, WindowSpec):
+        check_window(job, operator, result)
+        return JobPlan(job, "window", operator, own, schemas)
+    if isinstance(operator, IntervalJoin):
+        require_watermark(job)
+        if len(job.inputs) != 2:
+            raise JobDefinitionError(
+                f"job {job.name!r}: hw.join takes two inputs, and the job has {', '.join(job.inputs)}; a side that is "
+                "the other one once more is declared, and named as a parameter, a second time"
+            )
+        if job.target.mode != "append":
+            raise JobDefinitionError(
+                f"job {job.name!r}: a join only adds rows: its target's mode is 'append'"
+            )
+        if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
+            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
+        return JobPlan(job, "join", operator, own, schemas, sides=joined_inputs(job, result))
+    if isinstance(operator, AsOf):
+        sides = require_answerable(job, operator, result)
+        if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
+            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.as_of(...)")
+        return JobPlan(job, "as_of", operator, own, schemas, sides=sides)
+    check_inputs(job)
+    if isinstance(job.dedup, BySequence) and not job.topics:
+        raise JobDefinitionError(
+            f"job {job.name!r}: by_sequence reads the headers of records, and a table's rows have none; put it on the "
+            "job that reads the topic"
+        )
+    if isinstance(job.dedup, ByKey):
+        check_key(job, job.dedup, next(iter(schemas.values())))
+    require_row_by_row(job, result)
+    if not has_hidden(result, OFFSET):
+        if "Union" in node_names(result):
+            raise JobDefinitionError(
+                f"job {job.name!r}: Spark's union loses the records' coordinates; use hw.union(a, b), or name several "
+                "topics of one shape in one input, hw.topic('a', 'b')"
+            )
+        raise JobDefinitionError(
+            f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter, hw.enrich "
+            "and hw.union on the inputs themselves, and hw.join or hw.as_of to join two streams"
+        )
+    check_union(job, result, is_target=is_target)
+    if isinstance(job.target, ScdTarget):
+        require_one_input(job, "a slowly changing dimension")
+        check_changes(job, job.target, own, result)
+        return JobPlan(job, "scd", None, own, schemas)
+    if job.target.mode != "append":
+        raise JobDefinitionError(
+            f"job {job.name!r}: a row-by-row function adds rows, and its target's mode is 'append'; for the newest row "
+            "of each key let it return hw.latest(...), or write target=hw.scd1(...)"
+        )
+    return JobPlan(job, "row", None, own, schemas)
+
+
+def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
+    if isinstance(declared, TopicInput):
+        return value_schema(declared)
+    schema, time = _table_schema(job, declared.name, tables), declared.event_time
+    if time is None:
+        return schema
+    if time not in schema.fieldNames():
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} has no column {time!r} (its event_time); "
+            f"it has {', '.join(schema.fieldNames())}"
+        )
+    if schema[time].dataType != T.TimestampType():
+        kind = type_name(schema[time].dataType)
+        raise JobDefinitionError(
+            f"job {job.name!r}: the event_time {time!r} of {declared.name} is {kind}, and must be TIMESTAMP; have the "
+            "job that writes the table make it one"
+        )
+    return schema
+
+
+def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.StructType:
+    """A table's columns without the library's."""
+    if name not in tables:
+        there = f"; the jobs here read and write {nearest(name, sorted(tables))}" if tables else ""
+        raise JobDefinitionError(f"job {job.name!r}: there is no table {name!r}, which it reads{there}")
+    return T.StructType([f for f in tables[name].fields if not is_reserved(f.name)])
+
+
+def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Sequence[DataFrame]) -> None:
+    for check in job.checks:
+        where = list(frames.values()) if check.on == "input" else results
+        errors = []
+        for frame in where:
+            try:
+                require_condition(frame, check.expression)
+                if check.level == "row":
+                    frame.filter(F.expr(check.expression))
+                else:
+                    frame.agg(F.expr(check.expression))
+            except InvalidCheckError as error:
+                errors.append(str(error))
+            except PySparkException as error:
+                errors.append(first_sentence(error))
+        if len(errors) == len(where):
+            with _telling(job, f"check {check.name}"):
+                raise JobDefinitionError(f"job {job.name!r}: check {check.name!r}: {errors[0]}")

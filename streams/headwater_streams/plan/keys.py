@@ -1,0 +1,82 @@
+"""Whether the keys of an updated table name the windows of its job, one row for each."""
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.operators.windows.cumulative import CumulativeWindow
+from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_KEY, WINDOW_START, WindowSpec
+from headwater_streams.plan.job import Job
+from headwater_streams.spark.analysed_plan import analysed_nodes
+from headwater_streams.spark.gateway import to_list
+
+_NAMELESS = (T.ArrayType, T.MapType, T.StructType, T.VariantType)
+"""Kinds of values by which rows are not looked up."""
+
+
+def check_keys(job: Job, window: WindowSpec, result: DataFrame) -> None:
+    """Checks the keys of a job whose windows replace each other by them.
+
+    Each part of what names a window, the columns of `by` and one of its bounds, must be a key or what one is computed
+    of; whether such a key tells two windows apart is seen when they are written.
+
+    Raises:
+        JobDefinitionError: Two windows have the same keys.
+    """
+    keys, about = job.target.keys, f"job {job.name!r}: the key"
+    for key in keys:
+        kind = result.schema[key].dataType
+        if isinstance(kind, _NAMELESS):
+            raise JobDefinitionError(f"{about} {key!r} is {kind.simpleString()}, which cannot name a row")
+    made_of = _made_of(result)
+    named = set[str]().union(*[made_of[key] for key in keys])
+    parts = {WINDOW_START, WINDOW_END, *window.by}
+    # What was aggregated may stand for a column of the grouping, as the name that goes with an id.
+    missing = (
+        [] if any(not made_of[key] <= parts for key in keys) else [n for n in window.by if n not in named]
+    )
+    bound = (
+        WINDOW_END if isinstance(window, CumulativeWindow) else WINDOW_START
+    )  # of those several begin alike
+    if window.closing and named.isdisjoint((bound, WINDOW_END)):
+        missing.append(bound)
+    if missing:
+        its_name = next((name for name, of in made_of.items() if of == {missing[0]}), None)
+        mend = f"add {its_name} to the keys" if its_name else "give it in the result, and add it to the keys"
+        raise JobDefinitionError(
+            f"{about}s {', '.join(keys)} do not name a row: there is one for each {missing[0]}, too; {mend}"
+        )
+
+
+def _made_of(result: DataFrame) -> dict[str, set[str]]:
+    """The columns that `.agg(...)` gave of which each column of a result is made."""
+    nodes = analysed_nodes(result)
+    plan = next(nodes)
+    found = {str(each.name()): {str(each.exprId())} for each in to_list(plan.output())}
+    while True:
+        items = (
+            {str(each.exprId()): each for each in to_list(plan.projectList())} if _is_project(plan) else {}
+        )
+        if any(str(each.name()) == WINDOW_KEY and not _is_passed(each) for each in items.values()):
+            names = {place: str(each.name()) for place, each in items.items()}
+            return {name: {names[of] for of in made} for name, made in found.items()}
+        below = {place: _references(each) for place, each in items.items()}
+        found = {
+            name: set[str]().union(*[below.get(of, {of}) for of in made]) for name, made in found.items()
+        }
+        plan = next(nodes)
+
+
+def _is_project(plan: Any) -> bool:
+    return str(plan.nodeName()) == "Project"
+
+
+def _is_passed(item: Any) -> bool:
+    """Whether a column comes from below as it is, under whatever name."""
+    return "AttributeReference" in (str(item.nodeName()), str(item.child().nodeName()))
+
+
+def _references(item: Any) -> set[str]:
+    return {str(each.exprId()) for each in to_list(item.references().toSeq())}

@@ -1,0 +1,34 @@
+"""How a table's rows are written, which says what can read them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater_streams.operators.joins.as_of import AsOf
+from headwater_streams.operators.joins.interval import IntervalJoin
+from headwater_streams.plan.plan import JobPlan
+
+
+@dataclass(frozen=True)
+class WrittenAs:
+    """How a table's rows are written.
+
+    Attributes:
+        final: They stay as they were written, where they are windows.
+        shared: Several of them may have the same coordinates, see `ledger.shared`.
+    """
+
+    final: bool = False
+    shared: bool = False
+
+
+def will_write(plan: JobPlan, written: Mapping[str, WrittenAs]) -> WrittenAs:
+    """How a job writes its rows."""
+    job, operator = plan.job, plan.operator
+    read = [table.name for table in job.tables]
+    if isinstance(operator, IntervalJoin | AsOf):
+        # One of each left row has its coordinates alone.
+        pairs = isinstance(operator, IntervalJoin) and operator.how != "semi"
+        left = job.inputs[plan.sides[0]].name
+        return WrittenAs(shared=pairs or (left in written and written[left].shared))
+    shared = plan.kind == "window" or any(name in written and written[name].shared for name in read)
+    return WrittenAs(job.target.mode == "append", shared)

@@ -1,0 +1,95 @@
+"""What of a job's plan keeps state, so that two versions of a job can be compared: a line for each such node."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
+
+from headwater_streams.spark.gateway import to_list
+
+_ALIASED = re.compile(r"(?P<made>.+) AS (?P<name>`(?:[^`]|``)+`|\w+) (?P<kind>.+)", re.DOTALL)
+_OPENING, _CLOSING, _QUOTES = "(<[", ")>]", "'`\""
+_STATELESS = {
+    "Project", "Filter", "LocalRelation", "LogicalRDD", "SubqueryAlias", "View", "CollectMetrics", "EventTimeWatermark",
+    "Relation", "LogicalRelation", "ResolvedHint", "UpdateEventTimeWatermarkColumn", "ExternalRDD",
+}  # fmt: skip
+_NUMBER = re.compile(r"#\d+L?")
+
+
+def analysed_nodes(result: DataFrame) -> Iterator[Any]:
+    """The nodes of a frame's analysed plan as the JVM has them, outermost first."""
+    return nodes_of(result._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans have no public door
+
+
+def nodes_of(plan: Any) -> Iterator[Any]:
+    """A plan's nodes as the JVM has them, outermost first."""
+    open_plans = [plan]
+    while open_plans:
+        plan = open_plans.pop()
+        yield plan
+        open_plans += to_list(plan.children())
+
+
+def state_shape(result: DataFrame) -> tuple[str, ...]:
+    """The nodes of an analysed plan that keep state in a stream, outermost first.
+
+    Each is its name, and its expressions with their types; expressions are Catalyst's SQL, in which columns have
+    names and no numbers, so that the same function gives the same lines in every session.
+    """
+    return tuple(_line(plan) for plan in analysed_nodes(result) if str(plan.nodeName()) not in _STATELESS)
+
+
+def whole_shape(result: DataFrame) -> tuple[str, ...]:
+    """All nodes of an analysed plan but its leaves, outermost first, each as `state_shape` tells it."""
+    return tuple(_line(plan) for plan in analysed_nodes(result) if not plan.children().isEmpty())
+
+
+def columns_made(expressions: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """What a node's line says of the columns that it makes, each with its expression and type, and its other
+    expressions.
+
+    Example:
+        >>> columns_made("who string, max(least(n, 5)) AS most int")
+        ({'most': ('max(least(n, 5))', 'int')}, ['who string'])
+    """
+    made, others = {}, []
+    for each in _parts(expressions):
+        found = _ALIASED.fullmatch(each)
+        if found is None:
+            others.append(each)
+        else:
+            made[found["name"].strip("`")] = (found["made"], found["kind"])
+    return made, others
+
+
+def _parts(listed: str) -> list[str]:
+    """What commas set apart, but those within brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for at, one in enumerate(listed):
+        if quote:
+            quote = "" if one == quote else quote
+        elif one in _QUOTES:
+            quote = one
+        elif one in _OPENING and (one != "<" or listed[at - 1].isalpha()):  # of a type, and no comparison
+            depth += 1
+        elif one in _CLOSING and (one != ">" or listed[at - 1] not in "-= "):
+            depth -= 1
+        if one == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += one
+    return [part.strip() for part in parts]
+
+
+def _line(plan: Any) -> str:
+    told = ", ".join(_told(each) for each in to_list(plan.expressions()))
+    return f"{plan.nodeName()}({told})"
+
+
+def _told(expression: Any) -> str:
+    try:
+        return f"{expression.sql()} {expression.dataType().simpleString()}"
+    except Py4JJavaError:  # an expression without SQL or type of its own, such as an order
+        return _NUMBER.sub("", str(expression.toString()))

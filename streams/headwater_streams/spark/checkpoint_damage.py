@@ -1,0 +1,130 @@
+"""Whether the files of a checkpoint are what was written: those that Spark and a job read when the query starts.
+
+metadata          the query's id
+headwater.json    what the checkpoint was made with, see `spark.run_facts`
+offsets/N         where batch N ends; N - 1 as well
+commits/N         that batch N is done, and the watermark behind it
+sources/n/0       where a Kafka source began
+state/o/p/...     the state of operator o in piece p: files for each version, which is a batch's number and one
+keys, open_rows   the state of `by_key` and of count windows, which a job looks at itself as it starts
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater_streams.spark.checkpoint import (
+    id_of_query,
+    is_committed,
+    kafka_start,
+    last_planned,
+    next_watermark_ms,
+    read_offsets,
+)
+from headwater_streams.spark.run_facts import RunFacts, facts_of_last_run
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.stored_files import read_bytes
+
+
+def checkpoint_damage(checkpoint: Path, *, with_state: bool = False) -> DamagedFileError | None:
+    """The first file of a checkpoint that is damaged; None where all is well, or no batch has begun.
+
+    Args:
+        checkpoint: The checkpoint.
+        with_state: Read the files of Spark's state, too, which may be large; Spark looks at them as it loads them.
+    """
+    try:
+        _require_logs(checkpoint)
+        facts_of_last_run(checkpoint)
+        if with_state:
+            _require_state(checkpoint)
+    except DamagedFileError as error:
+        return error
+    return None
+
+
+def _last(checkpoint: Path) -> int | None:
+    """The last batch that either log knows: a batch is planned before it is done."""
+    planned = last_planned(checkpoint)
+    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]
+    return max([*done, *([] if planned is None else [planned])], default=None)
+
+
+def _require_logs(checkpoint: Path) -> None:
+    id_of_query(checkpoint)
+    last = _last(checkpoint)
+    if last is None:
+        return
+    for batch in (last, last - 1) if last else (last,):
+        if read_offsets(checkpoint, batch) is None:
+            raise DamagedFileError(checkpoint / "offsets" / str(batch), "is gone")
+    for batch in (last, last - 1):
+        if is_committed(checkpoint, batch):
+            next_watermark_ms(checkpoint, batch)
+            break
+    for batch in (-2, -1):  # as they were planned before the first
+        read_offsets(checkpoint, batch)
+    if is_committed(checkpoint, -1):
+        next_watermark_ms(checkpoint, -1)
+    for path in (checkpoint / "sources").glob("*/0"):
+        kafka_start(checkpoint, int(path.parent.name))
+
+
+def _require_state(checkpoint: Path) -> None:
+    last = _last(checkpoint)
+    if last is None:
+        return
+    # The state that batch `last` begins with, or that it left.
+    version = last + 1 if is_committed(checkpoint, last) else last
+    facts = facts_of_last_run(checkpoint)
+    if version and facts is not None and _keeps_state(facts) and not (checkpoint / "state").exists():
+        raise DamagedFileError(checkpoint / "state", "is gone, all of the state")
+    for path in sorted((checkpoint / "state").rglob("*")):
+        # What Hadoop wrote has its checksum beside it, and that one, Spark's own among them, another.
+        if path.is_file() and not path.name.startswith(".") and path.parent.name != "_metadata":
+            _require_needed(path, version)
+    for kept in ("keys", "open_rows"):
+        for path in sorted((checkpoint / kept).rglob("[!._]*")):
+            if path.is_file():
+                read_bytes(path)
+    for folder in _stores(checkpoint):
+        for number in _versions_needed(folder, version):
+            path = folder / f"{number}.delta"
+            if not path.exists():
+                raise DamagedFileError(path, "is gone, a part of the state")
+
+
+def _keeps_state(facts: RunFacts) -> bool:
+    """Whether Spark keeps state for the job; that of count windows is in `open_rows`."""
+    return facts.kind in ("window", "join") and not facts.operator.startswith("CountWindow")
+
+
+def _require_needed(path: Path, version: int) -> None:
+    number = path.name.split(".")[0].split("_")[0]
+    if number.isdigit() and int(number) <= version:
+        read_bytes(path)
+
+
+def _stores(checkpoint: Path) -> Iterator[Path]:
+    """The folders in which Spark's own store keeps a file for each version: the same ones in each piece."""
+    for operator in (checkpoint / "state").glob("[0-9]*"):
+        folders = {path.parent for path in operator.rglob("*.delta")}
+        stores = {folder.relative_to(operator).parts[1:] for folder in folders}
+        for piece in range(_pieces(operator) if folders else 0):
+            yield from (operator.joinpath(str(piece), *store) for store in sorted(stores))
+
+
+def _pieces(operator: Path) -> int:
+    """In how many pieces an operator's state is; 0 where its metadata does not say, which is for readers of state."""
+    try:
+        _, line, *_ = (operator / "_metadata" / "metadata").read_bytes().splitlines()
+        return max(int(store["numPartitions"]) for store in json.loads(line)["stateStoreInfo"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _versions_needed(folder: Path, version: int) -> range:
+    """Of which versions the files are read for one: those behind the newest whole one, a snapshot."""
+    whole = (path.stem for path in folder.glob("*.snapshot"))
+    known = [int(number) for number in whole if number.isdigit() and int(number) <= version]
+    return range(max(known, default=0) + 1, version + 1)

@@ -1,0 +1,36 @@
+"""Columns by their names, whatever characters these have: `Product.Id` is a column, not the field of one.
+
+`F.col`, and whatever takes a name in its place (`select`, `groupBy`, `orderBy`, `F.max`), reads an expression: a dot
+stands for a field, and a backtick quotes. Names that a person chose go through here; the library's own have neither.
+"""
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.base.names import quoted
+
+_TIME = "_event_time"
+
+
+def col(*path: str) -> Column:
+    """A column by its name; of several names a field of it, or a column of a frame that has an alias.
+
+    Example:
+        col("Product.Id"), col("_value", "Product.Id"), col("l", "Product.Id")
+    """
+    return F.col(".".join(map(quoted, path)))
+
+
+def with_watermark(rows: DataFrame, time: str, delay: str) -> DataFrame:
+    """`rows.withWatermark(time, delay)`, which takes a dot in the column's name for a field and knows no quotes."""
+    if "." not in time:
+        return rows.withWatermark(time, delay)
+    seen = rows.withColumnRenamed(time, _TIME).withWatermark(_TIME, delay)
+    return seen.withColumnRenamed(_TIME, time)
+
+
+def cols(names: Iterable[str]) -> list[Column]:
+    """Columns by their names."""
+    return list(map(col, names))

@@ -1,0 +1,101 @@
+"""What a generation's checkpoint was made with: `<checkpoint>/headwater.json`, written at each start of the job.
+
+    {"spark": "4.1.3", "kind": "window", "targets": {"gold.delays": "<Delta's id of the table>"},
+     "keys": ["carrier"], "mode": "update",
+     "inputs": {"departures": {"kind": "topic", "ids": {"departures": "<KIP-516>"}, ...}},
+     "operator": "TumblingWindow(...)", "state": ["Aggregate ... "], "columns": {"carrier": "string"},
+     "shuffle_partitions": "2", "state_store": "org.apache...", "dedup": "ByOffset(...)", "fingerprint": "9f2c...",
+     "_crc32": "<of all before>"}
+
+A job that differs from it cannot always go on with the state that Spark kept; `runtime.compatibility` says when it can.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater_streams.spark.checkpoint import last_planned
+from headwater_streams.storage.damage import FACTS_FILE, DamagedFileError
+from headwater_streams.storage.stored_files import read_json
+
+
+@dataclass(frozen=True)
+class InputFacts:
+    """One input.
+
+    Attributes:
+        kind: `"topic"` or `"table"`.
+        ids: The topics or the table, each with its own id; None where nobody could tell.
+        watermark: The delay, as it is declared.
+        columns: The types of its columns.
+    """
+
+    kind: str
+    ids: Mapping[str, str | None]
+    watermark: str | None
+    columns: Mapping[str, str]
+
+    @property
+    def source(self) -> str:
+        """`"topic departures"`, `"topics east, west"` or `"table silver.departures"`."""
+        return f"{self.kind}{'s' if len(self.ids) > 1 else ''} {', '.join(self.ids)}"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What decides whether a checkpoint and a job belong together; see the module.
+
+    Attributes:
+        spark: Spark's version.
+        kind: The kind of stage.
+        targets: The tables, the one with the state first, each with Delta's id of it; None while there is none.
+        keys: The target's keys.
+        mode: The target's mode.
+        inputs: The inputs by parameter.
+        operator: The stateful operator's spec; how a dimension orders changes; empty for row jobs.
+        state: Each node of the plan that keeps state, with its expressions and their types; see `JobPlan`.
+        columns: The types of the result's columns.
+        shuffle_partitions: How many pieces the state is in.
+        state_store: What keeps it.
+        dedup: The deduplication.
+        fingerprint: A digest of the function and its declaration.
+    """
+
+    spark: str
+    kind: str
+    targets: Mapping[str, str | None]
+    keys: tuple[str, ...]
+    mode: str
+    inputs: Mapping[str, InputFacts]
+    operator: str
+    state: tuple[str, ...]
+    columns: Mapping[str, str]
+    shuffle_partitions: str
+    state_store: str
+    dedup: str
+    fingerprint: str
+
+    @property
+    def topic_ids(self) -> dict[str, str | None]:
+        """The topics of all inputs, each with its own id."""
+        topics = [each for each in self.inputs.values() if each.kind == "topic"]
+        return {name: found for each in topics for name, found in each.ids.items()}
+
+
+def facts_of_last_run(checkpoint: Path) -> RunFacts | None:
+    """What the checkpoint was made with; None where no batch has begun, or a Headwater before this file made it.
+
+    Raises:
+        DamagedFileError: The file is not what was written.
+    """
+    path = checkpoint / FACTS_FILE
+    if last_planned(checkpoint) is None or not path.exists():
+        return None
+    value: dict[str, Any] = read_json(path)
+    try:
+        inputs = {name: InputFacts(**found) for name, found in value.pop("inputs").items()}
+        keys, state = tuple(value["keys"]), tuple(value["state"])
+        return RunFacts(**{**value, "keys": keys, "state": state, "inputs": inputs})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedFileError(path, f"is not what a run writes ({error})") from error

@@ -1,0 +1,1 @@
+"""The files of a home and of Delta tables: paths, whole writes, reads that know damage."""

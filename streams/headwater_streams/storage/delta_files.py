@@ -1,0 +1,132 @@
+"""Whether a Delta table is as its log says: what is told where it cannot be read, and the data files that it needs.
+
+A data file that is gone, or is shorter, is told by the version that added it. Whether a byte of one has changed, the
+checksum says that Hadoop keeps beside what Spark wrote; deltalake, which compacts, keeps none.
+"""
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_log import (
+    actions_of,
+    has_versions,
+    log_damage,
+    log_files,
+    require_readable,
+)
+from headwater_streams.storage.stored_files import require_checksum
+
+
+def opened_table(table: Path, version: int | None = None) -> DeltaTable:
+    """A table at a version, the newest by default.
+
+    Raises:
+        DamagedFileError: A file of its log is damaged.
+    """
+    with reading(table):
+        require_readable(table)
+        return DeltaTable(str(table), version=version)
+
+
+@contextmanager
+def reading(table: Path) -> Iterator[None]:
+    """Reads a table in the block: what that fails with is told as the damage that it comes of, if there is any.
+
+    Raises:
+        DamagedFileError: A file of the table is damaged.
+    """
+    try:
+        yield
+    except DamagedFileError:
+        raise
+    except BaseException as error:
+        if not _is_of_reading(error):
+            raise
+        found = table_damage(table)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _is_of_reading(error: BaseException) -> bool:
+    """A panic in Rust is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def table_damage(table: Path, *, with_contents: bool = True) -> DamagedFileError | None:
+    """The first file of a table that is damaged, its log's or one that its newest version has rows in.
+
+    Where each file of the log is well by itself and deltalake does not read them, as after another tool has made the
+    table one of features that it lacks, that is the log.
+
+    Args:
+        table: The table's folder.
+        with_contents: Whether to read every data file, for a byte that has changed; else they are only looked at.
+    """
+    if not has_versions(table):
+        return None
+    damaged = log_damage(table)
+    if damaged is not None:
+        return damaged
+    try:
+        actions = pa.table(DeltaTable(str(table)).get_add_actions(flatten=True)).to_pylist()
+    except BaseException as error:
+        if not _is_of_reading(error):
+            raise
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return DamagedFileError(table / "_delta_log", f"cannot be read ({why[:300]})")
+    for action in actions:
+        path = _in_folder(table, action["path"])
+        what = _wrong_with(path, int(action["size_bytes"]), with_contents=with_contents)
+        if what is not None:
+            return DamagedFileError(path, f"{what}{added_by(table, action['path'])}")
+    return None
+
+
+def _in_folder(table: Path, name: str) -> Path:
+    """A log has names as parts of a URI; other tools' may be quoted."""
+    plain = table / name
+    return plain if plain.exists() or not (table / unquote(name)).exists() else table / unquote(name)
+
+
+def _wrong_with(path: Path, size_bytes: int, *, with_contents: bool) -> str | None:
+    try:
+        there = path.stat().st_size
+    except OSError:
+        return "is gone"
+    if there != size_bytes:
+        return f"has {there:,} bytes where {size_bytes:,} were written"
+    if not with_contents:
+        return None
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            require_checksum(path, data)
+        pq.read_metadata(path)
+    except DamagedFileError as error:
+        return error.what
+    except Exception as error:  # Arrow has many for what is no Parquet
+        return f"is no Parquet any more ({(str(error).splitlines() or [''])[0]})"
+    return None
+
+
+def added_by(table: Path, name: str) -> str:
+    """Which commit added a data file, as the end of a sentence; nothing where its log was cut."""
+    for version, path in reversed(log_files(table)):
+        entry, adds = None, False
+        for action in actions_of(path):
+            if "commitInfo" in action:
+                entry = LedgerEntry.from_json(action["commitInfo"].get("userMetadata"))
+            adds |= "add" in action and action["add"]["path"] == name
+        if adds:
+            whose = f" (batch {entry.batch} of job {entry.job!r})" if entry and entry.is_batch else ""
+            return f", a data file that version {version}{whose} added"
+    return ", a data file of its newest version"

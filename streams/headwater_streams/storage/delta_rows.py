@@ -1,0 +1,106 @@
+"""A Delta table's rows without Spark: read, and removed.
+
+deltalake's DELETE, UPDATE and MERGE write their files with Arrow's string views in the schema that Parquet carries for
+Arrow's readers; daft and pyarrow before 15 cannot open such a file. Its appends, overwrites and compactions write
+plain strings, so those are the only ones that the library uses.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable, write_deltalake
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from headwater_streams.storage.delta_files import opened_table, reading
+
+# INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
+_MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+
+_NULL_BOUNDS = "<= null", ">= null"
+EXACT_DIGITS = 15
+"""So many digits of a decimal are exact in a log's statistics, whose numbers are doubles to deltalake and others."""
+
+
+def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
+    """A table's rows as an Arrow dataset, of its newest version or the one that is open as `at`.
+
+    It is read by Arrow's own file system: deltalake's calls back into Python from Arrow's threads, which may still be
+    at it when the interpreter ends, and then the process ends by an abort, after its answer.
+    """
+    opened = opened_table(table) if at is None else at
+    with reading(table):
+        return _dataset(table, opened)
+
+
+def _dataset(table: Path, opened: DeltaTable) -> ds.Dataset:
+    files = SubTreeFileSystem(str(table), LocalFileSystem())
+    columns, partitioned = pa.schema(opened.schema().to_arrow()), opened.metadata().partition_columns
+    # A file is passed over by what its statistics say of these.
+    exact = pa.schema([f for f in columns if f.name in partitioned or not is_wide_decimal(f.type)])
+    try:
+        found = opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS, schema=exact)
+    except BaseException as error:  # a panic in Rust is no Exception
+        # deltalake cannot read the statistics of a date outside of the years 1 to 9999; it goes without any then.
+        of_statistics = type(error).__name__ == "PanicException" or isinstance(error, ValueError)
+        if not of_statistics or partitioned:
+            raise
+    else:
+        # It takes a time past the year 9999 for NULL, and a file that has one for a file without other times.
+        bounds = [str(each.partition_expression) for each in found.get_fragments()]
+        misread = any(null in told for told in bounds for null in _NULL_BOUNDS)
+        if not misread or partitioned:
+            return ds.FileSystemDataset(list(found.get_fragments()), columns, found.format, files)
+    paths = [uri.removeprefix("file://") for uri in opened.file_uris()]
+    return data_files(paths, columns)
+
+
+def is_wide_decimal(kind: pa.DataType) -> bool:
+    """Whether a log's statistics may be off the values of a column of this type."""
+    return isinstance(kind, pa.Decimal128Type) and kind.precision > EXACT_DIGITS
+
+
+def data_files(
+    files: Sequence[Path | str], schema: pa.Schema | None = None, *, dictionaries: Sequence[str] = ()
+) -> ds.Dataset:
+    """The rows of data files.
+
+    Args:
+        files: The files, one at least where no schema is given.
+        schema: The columns; the files' own by default.
+        dictionaries: Columns of texts that are read as dictionaries. A topic's name stands once in a file: to write it
+            out for each row takes three times as long.
+    """
+    options = _MICROSECONDS
+    if dictionaries:
+        options = ds.ParquetReadOptions(
+            dictionary_columns=dictionaries,
+            coerce_int96_timestamp_unit=_MICROSECONDS.coerce_int96_timestamp_unit,
+        )
+    return ds.dataset(list(files), schema, format=ds.ParquetFileFormat(read_options=options))
+
+
+def table_id(table: Path) -> str:
+    """Delta's id of a table, which tells it from another one of the same name."""
+    return str(opened_table(table).metadata().id)
+
+
+def remove_rows(table: Path, where: pc.Expression, predicate: str) -> None:
+    """Removes rows by an overwrite with none; makes no commit where none match.
+
+    Args:
+        table: The folder of the table.
+        where: Which rows, to Arrow.
+        predicate: The same in SQL.
+
+    Raises:
+        CommitFailedError: Another commit changed the table meanwhile.
+    """
+    opened = opened_table(table)
+    with reading(table):
+        has_some = dataset_of(table, opened).count_rows(filter=where) > 0
+    if has_some:
+        nothing = pa.schema(opened.schema().to_arrow()).empty_table()
+        write_deltalake(opened, nothing, mode="overwrite", predicate=predicate)
