@@ -11,7 +11,7 @@ from headwater_streams.loader import load_jobs
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LONGEST = 130  # lines: what a newcomer reads to the end; all else is in docs/
-_JOBS = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "@hw.job" in block]
+_JOBS = [block for block in re.findall(r"```python[^\n]*\n(.*?)```", README, re.DOTALL) if "@hw.job" in block]
 
 
 @pytest.mark.parametrize("block", _JOBS, ids=range(len(_JOBS)))

@@ -28,7 +28,7 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.headers import header_value, incomplete, is_name
 from headwater_streams.sources.inputs import Input, TopicInput
-from headwater_streams.sources.json_value import parse_json
+from headwater_streams.sources.json_value import no_json, parse_json
 from headwater_streams.sources.nested import named_twice_in, odd_text, somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.times import far, far_times, is_far_day, time_problems
@@ -227,7 +227,7 @@ def value_schema(declared: TopicInput) -> T.StructType:
                 "schema, and have its producer give the field another name where it is wanted"
             )
     for field in schema.fields:
-        odd = odd_text(field.dataType)
+        odd = odd_text(field.dataType) or (no_json(field.dataType) if declared.value_format is None else None)
         if odd is not None:
             raise JobDefinitionError(f"topic {declared.name!r}: the column {field.name!r} {odd}")
     twice = named_twice_in(schema)

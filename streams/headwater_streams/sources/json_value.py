@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.base.type_name import type_name
 from headwater_streams.sources.java_text import JavaText
 from headwater_streams.sources.json_doubt import (
     doubtful,
@@ -14,6 +15,7 @@ from headwater_streams.sources.json_doubt import (
     seen_as,
     token,
 )
+from headwater_streams.sources.nested import kinds_within
 from headwater_streams.sources.parsers.parser import let
 from headwater_streams.sources.parsers.typed import decimal, typed
 from headwater_streams.sources.problems import Problem
@@ -64,6 +66,18 @@ def _decimal_detour(kind: T.DecimalType, within: bool) -> Detour:
         return F.when(~is_double | is_sure, decimal(text, kind))
 
     return Detour(T.VariantType(), of_variant)
+
+
+def no_json(kind: T.DataType) -> str | None:
+    """Why values of a type cannot stand in JSON, as the end of a sentence about a column; None if they can."""
+    for each in kinds_within(kind):
+        if isinstance(each, T.MapType) and not isinstance(each.keyType, T.StringType):
+            of_texts = type_name(T.MapType(T.StringType(), each.valueType))
+            return (
+                f"is {type_name(each)}, and the names in an object of JSON are texts; write {of_texts}, and cast its "
+                "keys in the job"
+            )
+    return None
 
 
 def parse_json(text: Column, schema: T.StructType) -> Column:

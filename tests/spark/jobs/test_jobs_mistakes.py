@@ -150,6 +150,14 @@ def dimension_without_case(clicks: DataFrame) -> DataFrame:
 padded = hw.topic("padded", schema="tags ARRAY<CHAR(5)>")
 
 
+by_day = hw.topic("by_day", schema="counts STRUCT<days: MAP<DATE, INT>>")
+
+
+@hw.job(target=hw.delta("silver.by_day"))
+def names_that_are_days(by_day: DataFrame) -> DataFrame:
+    return by_day
+
+
 @hw.job(target=hw.delta("silver.padded"))
 def padded_texts(padded: DataFrame) -> DataFrame:
     return padded
@@ -196,6 +204,10 @@ def padded_texts(padded: DataFrame) -> DataFrame:
         (
             dimension_without_case,
             "dim.clicks: the key 'k' is STRING COLLATE UTF8_LCASE, and neither Spark's state nor",
+        ),
+        (
+            names_that_are_days,
+            "topic 'by_day': the column 'counts' is MAP<DATE, INT>, and the names in an object of JSON are texts",
         ),
         (padded_texts, "topic 'padded': the column 'tags' is CHAR(5), which Spark writes into no table"),
     ],
