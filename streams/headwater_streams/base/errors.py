@@ -26,6 +26,10 @@ class RowErrorsError(StreamsError):
     """A job's function raises for more records of a batch than may go to quarantine; the batch was not committed."""
 
 
+class NotComputableError(StreamsError):
+    """A job's function raises for what it makes of several rows, so none goes to quarantine; nothing was committed."""
+
+
 class FailingRowsFoundError(StreamsError):
     """It is known now for which rows of a batch a stateful job's function raises; it is to be run without them."""
 

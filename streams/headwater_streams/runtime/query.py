@@ -17,6 +17,7 @@ from headwater_streams.base.errors import (
     DataLossError,
     FailingRowsFoundError,
     LeaseLostError,
+    NotComputableError,
     StreamsError,
     SupersededError,
 )
@@ -66,7 +67,7 @@ from headwater_streams.spark.checkpoint import (
 )
 from headwater_streams.spark.damage_behind import damage_behind
 from headwater_streams.spark.gateway import to_list
-from headwater_streams.spark.spark_errors import missing_file, reason_of
+from headwater_streams.spark.spark_errors import missing_file, raised_for_values, reason_of
 from headwater_streams.spark.workers import has_worker
 from headwater_streams.storage.damage import DamagedFileError, place_of
 from headwater_streams.storage.delta_files import added_by
@@ -422,9 +423,10 @@ class JobQuery:
         Raises:
             FailingRowsFoundError: There are some; the query has to be started again.
             RowErrorsError: There are more of them than the job allows.
+            NotComputableError: It raises for no row alone.
         """
         stateful = {name: each for name, each in self._stage.stateful_inputs.items() if name in inputs}
-        if not stateful or not may_be_of_rows(self.job, error):
+        if not self._stage.stateful_inputs or not may_be_of_rows(self.job, error):
             return
         who = f"job {self.job.name!r}, batch {batch}"
         frames = {name: each.given(inputs[name]) for name, each in stateful.items()}
@@ -434,6 +436,13 @@ class JobQuery:
             keep_failing(self._checkpoint, batch, found)
             raise FailingRowsFoundError(
                 f"{who}: the function raises for some rows; it is run without them"
+            ) from error
+        raised = raised_for_values(error)
+        if raised is not None:
+            raise NotComputableError(
+                f"{who}: the function raises for what it makes of several rows, a pair or a group ({raised}), so no "
+                "record alone can go to quarantine; nothing of the batch was committed. Have it give NULL there, by "
+                "try_divide, try_cast or a CASE, and run the job again"
             ) from error
 
     def _observed(self) -> Metrics:

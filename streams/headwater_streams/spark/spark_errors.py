@@ -8,6 +8,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 
+_OF_VALUES = re.compile(
+    r"Spark(?:Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|NoSuchElement)Exception|USER_RAISED_EXCEPTION"
+    r"|PythonException"
+)
 _GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*? reading file (?:file:/*(?=/))?(\S+?)\.? ")
 _END_OF_STREAM = "java.io.EOFException"
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -42,6 +46,11 @@ def told_of_rows(error: BaseException) -> str:
     if isinstance(error, PySparkException) and not isinstance(error, PythonException):
         return first_sentence(error)
     return reason_of(error) or f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+
+
+def raised_for_values(error: BaseException) -> str | None:
+    """What an expression or a function raised for the values it was given, in a line; None of any other error."""
+    return told_of_rows(error) if _OF_VALUES.search(full_text(error)) else None
 
 
 def missing_file(error: BaseException) -> str | None:

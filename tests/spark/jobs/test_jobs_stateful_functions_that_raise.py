@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import headwater as hw
-from headwater_streams.base.errors import RowErrorsError
+from headwater_streams.base.errors import NotComputableError, RowErrorsError
 from headwater_streams.plan.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
@@ -231,4 +231,44 @@ def test_job_stops_where_more_rows_fail_than_it_allows_or_at_the_first(
     driver = JobDriver(spark, tmp_path / "none", [hw.job(target=target, on_error="fail")(windows)])
     driver.send("sales", row(1, qty=0), row(1), timestamp=AT)
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        driver.run()
+
+
+def test_pair_that_cannot_be_computed_is_told_and_the_mended_job_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def pairs(by: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def joined(sales: DataFrame, returns: DataFrame) -> DataFrame:
+            right = returns.select("id", F.col("qty").alias("back"), F.col("at").alias("back_at"))
+            times = {"left_time": "at", "right_time": "back_at"}
+            found = hw.join(sales, right, on=["id"], **times, within="1 hour", how="inner")
+            return found.select("id", F.expr(by).alias("share"))
+
+        return joined
+
+    target = delta("gold.t")
+    driver = JobDriver(spark, tmp_path, [hw.job(target=target)(pairs("qty / back"))])
+    driver.send("sales", row(1), row(2), timestamp=AT)
+    driver.run()
+    driver.send("returns", row(1, qty=4), row(2, qty=0), timestamp=AT)
+    told = r"batch 1: the function raises for .*a pair or a group \(\[DIVIDE_BY_ZERO\].* by try_divide"
+    for _ in range(2):
+        with pytest.raises(NotComputableError, match=told):
+            driver.run()
+    driver = JobDriver(spark, tmp_path, [hw.job(target=target)(pairs("try_divide(qty, back)"))])
+    driver.run()
+    assert rows_of(driver) == [(1, 0.5), (2, None)]
+    assert driver.audit() == []
+
+
+def test_sum_that_overflows_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    def windows(sales: DataFrame) -> DataFrame:
+        great = F.expr("id * 5000000000000000000L")
+        return hw.tumbling(sales, "at", "5 minutes", by=["word"]).agg(F.sum(great).alias("s"))
+
+    driver = JobDriver(
+        spark, tmp_path, [hw.job(target=delta("gold.t", "update", "word", "window_start"))(windows)]
+    )
+    driver.send("sales", row(1), row(1, minute=1), timestamp=AT)
+    with pytest.raises(NotComputableError, match=r"a pair or a group \(\[ARITHMETIC_OVERFLOW\]"):
         driver.run()
