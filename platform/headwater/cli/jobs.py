@@ -486,4 +486,4 @@ def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_o
         return
     for name, count in batches.items():
         for line in told_of(name, count, targets[name], tables[name]):
-            progress_console().print(line, markup=False)
+            progress_console().print(line, markup=False, soft_wrap=True)
