@@ -93,8 +93,9 @@ def test_a_name_means_the_column_of_the_frame_that_it_is_used_on(spark: SparkSes
 
 @pytest.mark.story
 def test_the_jvm_forgets_what_python_has_let_go_of(spark: SparkSession) -> None:
+    gc.collect()
     known, column = _known(spark), F.lit("x")
-    columns = [column.alias(str(i)) for i in range(3000)]
+    columns = [column.alias(str(i)) for i in range(10_000)]
     assert known() > 2000, "other tests' objects are let go of meanwhile"
     del columns
     gc.collect()

@@ -87,7 +87,11 @@ def test_protobuf_broken_bytes_never_stop_a_batch(departed: dict[bytes | None, D
     print("HEADWATER_SEED", SEED)
     reasons = {value: departed[value][1] for value in _broken()}
     assert departed[UA] == (("UA", -3, None), None)
-    assert set(filter(None, reasons.values())) <= {CUT_OFF, NOTHING_KNOWN}
+    # Random bytes have numbers of fields that the schema knows, with what is no value of theirs.
+    of_no_field = {
+        each for each in filter(None, reasons.values()) if ": " not in each or " is no " not in each
+    }
+    assert of_no_field <= {CUT_OFF, NOTHING_KNOWN}
 
 
 def test_protobuf_types_are_those_of_spark(decode: Decode, tmp_path: Path) -> None:
