@@ -16,10 +16,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.java_text import JavaText
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.parsers.parser import let
 from headwater_streams.sources.wrong_fields import TIME_OF_DAY
+from headwater_streams.spark.java_text import JavaText
 
 MOST_DIGITS = 38
 """Of a DECIMAL."""

@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.base.type_name import type_name
-from headwater_streams.sources.java_text import JavaText
 from headwater_streams.sources.json_doubt import (
     doubtful,
     has_far_exponent,
@@ -21,6 +20,7 @@ from headwater_streams.sources.parsers.typed import decimal, typed
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.read_types import Detour, misread, read_fields
 from headwater_streams.sources.wrong_fields import wrong_fields
+from headwater_streams.spark.java_text import JavaText
 
 CORRUPT = "_corrupt_record"
 _OPTIONS = {

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.sources.java_text import JavaText
+from headwater_streams.spark.java_text import JavaText
 
 TEXTS = [
     b"", b"}", b'{"a": 1}', b'{"a": "}"}', b"x" * 300 + b"}", b"\x00}\x7f", b"0000", b"a0000b000", b"\\u00e9",
