@@ -217,6 +217,15 @@ def _read(output: Iterable[str], lines: queue.Queue[str | None]) -> None:
     lines.put(None)
 
 
+def _run_aloud(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Runs an installer and says what it does, and its last lines where it fails; whether it did it."""
+    progress = Progress(_say)
+    done = run(command, environ, progress)
+    if not done:
+        print(*progress.tail, sep="\n", file=sys.stderr)
+    return done
+
+
 @dataclass(frozen=True)
 class Install:
     """One install: the environment, and whether a person looks on at a terminal."""
@@ -277,10 +286,7 @@ class Install:
         if self.terminal:  # it draws bars
             done = subprocess.run(command, env=environ, check=False).returncode == 0
         else:
-            progress = Progress(_say)
-            done = run([*command, "--no-progress"], environ, progress)
-            if not done:
-                print(*progress.tail, sep="\n", file=sys.stderr)
+            done = _run_aloud([*command, "--no-progress"], environ)
         if not done:
             _say("uv could not do it; pip tries")
         return done
@@ -291,24 +297,15 @@ class Install:
             return False
         # Older ones install what comes as source in a way that leaves no wheel in the cache.
         self._pip("--quiet", "-c", "constraints.txt", "--upgrade", "pip")
-        progress = Progress(_say)
-        command = [
-            self.python,
-            "-m",
-            "pip",
-            "install",
-            "--disable-pip-version-check",
-            "--progress-bar",
-            "off",
-        ]
-        done = run([*command, *_WANTED], os.environ | {"PYTHONUNBUFFERED": "1"}, progress)
-        if not done:
-            print(*progress.tail, sep="\n", file=sys.stderr)
-        return done
+        command = [*self._pip_install, "--progress-bar", "off", *_WANTED]
+        return _run_aloud(command, os.environ | {"PYTHONUNBUFFERED": "1"})
 
     def _pip(self, *arguments: str) -> bool:
-        command = [self.python, "-m", "pip", "install", "--disable-pip-version-check", *arguments]
-        return subprocess.run(command, check=False).returncode == 0
+        return subprocess.run([*self._pip_install, *arguments], check=False).returncode == 0
+
+    @property
+    def _pip_install(self) -> tuple[str, ...]:
+        return self.python, "-m", "pip", "install", "--disable-pip-version-check"
 
 
 def _uv_is_wanted() -> bool:
