@@ -98,7 +98,18 @@ def test_quality_run_of_a_table_whose_job_is_not_at_hand_says_that_its_checks_ar
     run_quality, folder
 ):
     table = folder / ".headwater/tables/silver/alone"
-    told = {"userMetadata": LedgerEntry("alone", 1, 0, "silver.alone", "row", (), {}, "").to_json()}
+    told = {
+        "userMetadata": LedgerEntry(
+            job="alone",
+            generation=1,
+            batch=0,
+            table="silver.alone",
+            kind="row",
+            sources=(),
+            accounting={},
+            fingerprint="",
+        ).to_json()
+    }
     write_deltalake(table, pa.table({"delay": [1]}), commit_properties=CommitProperties(custom_metadata=told))
     for _ in range(2):
         done = run_quality("run", "silver.alone", "--check", "positive: delay > 0")

@@ -47,11 +47,11 @@ class Job:
             return []
         told = account(self.seen, seen, batch, little=0)
         entry = LedgerEntry(
-            "j",
-            1,
-            batch,
-            "a.b",
-            "row",
+            job="j",
+            generation=1,
+            batch=batch,
+            table="a.b",
+            kind="row",
             seen=told.seen,
             extra=self.cold.told(),
             seen_changed=told.seen_changed,

@@ -50,13 +50,13 @@ def write_batch(home: Home, table: str, batch: int, rows: int) -> None:
     job = table.partition(".")[2]
     start = batch * rows
     entry = LedgerEntry(
-        job,
-        1,
-        batch,
-        table,
-        "row",
-        (SourceRange("clicks", {"clicks": {0: (start, start + rows)}}, "clicks"),),
-        {"clicks": {"read": rows, "written": rows}},
+        job=job,
+        generation=1,
+        batch=batch,
+        table=table,
+        kind="row",
+        sources=(SourceRange(input="clicks", ranges={"clicks": {0: (start, start + rows)}}, topic="clicks"),),
+        accounting={"clicks": {"read": rows, "written": rows}},
         partitions={"clicks": {0: {"read": rows, "written": rows}}},
     )
     columns = {
@@ -107,7 +107,11 @@ def write_checkpoint(home: Home, table: str, batches: int, rows: int, kind: str 
         targets={table: "an-id"},
         keys=(),
         mode="append",
-        inputs={"clicks": InputFacts("topic", {"clicks": "an-id"}, None, {"n": "bigint"})},
+        inputs={
+            "clicks": InputFacts(
+                kind="topic", ids={"clicks": "an-id"}, watermark=None, columns={"n": "bigint"}
+            )
+        },
         operator="",
         state=(),
         columns={"n": "bigint"},

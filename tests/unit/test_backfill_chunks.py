@@ -11,7 +11,14 @@ def batches(*counts: int, lookups: dict[int, int] | None = None) -> list[tuple[L
     for number, count in enumerate(counts):
         ranges = {"t": {0: (at, at + count)}}
         versions = {"names": (lookups or {}).get(number, 1)}
-        found.append((LiveBatch(LiveBatchId(1, number, ranges), None, None, lookups=versions), ranges))
+        found.append(
+            (
+                LiveBatch(
+                    LiveBatchId(generation=1, batch=number, ranges=ranges), None, None, lookups=versions
+                ),
+                ranges,
+            )
+        )
         at += count
     return found
 

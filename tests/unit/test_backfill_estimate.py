@@ -18,9 +18,17 @@ PLANNED = RebuildPlan(
 
 
 def batch(home: Home, number: int, rows: int) -> None:
-    source = SourceRange("clicks", {"clicks": {0: (0, rows)}}, topic="clicks")
+    source = SourceRange(input="clicks", ranges={"clicks": {0: (0, rows)}}, topic="clicks")
     terms = {"read": rows, "written": rows, "filtered": 0, "duplicate": 0, "quarantined": 0}
-    entry = LedgerEntry("clean", 1, number, "silver.clicks", "row", (source,), {"clicks": terms})
+    entry = LedgerEntry(
+        job="clean",
+        generation=1,
+        batch=number,
+        table="silver.clicks",
+        kind="row",
+        sources=(source,),
+        accounting={"clicks": terms},
+    )
     write_deltalake(
         str(home.table("silver.clicks")),
         pa.table({"n": [1]}),

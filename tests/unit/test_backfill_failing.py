@@ -27,7 +27,7 @@ def test_offsets_of_places_are_read_as_they_were_written() -> None:
     found = Offsets.at([D, A, B, ("returns", 2, 7)])
     assert found.pairs == {("returns", 2): ((7, 8),), ("sales", 0): ((0, 2), (3, 4))}
     assert Offsets.from_json(found.to_json()) == found
-    assert Offsets.from_json([]) == Offsets.at([]) == Offsets({})
+    assert Offsets.from_json([]) == Offsets.at([]) == Offsets(pairs={})
 
 
 def test_bound_of_a_repair_is_that_of_the_batches_its_rows_came_in() -> None:

@@ -39,7 +39,7 @@ def clean(clicks: DataFrame) -> DataFrame:
 def plan_of(**changes: Any) -> BackfillPlan:
     hour = micros("2013-01-01T10:00:00Z")
     ranges = {"departures": {0: (3, 9)}}
-    batches = (LiveBatchId(1, 4, ranges),)
+    batches = (LiveBatchId(generation=1, batch=4, ranges=ranges),)
     values: dict[str, Any] = {
         "id": "delays-1",
         "job": "delays",
@@ -55,11 +55,11 @@ def plan_of(**changes: Any) -> BackfillPlan:
         "ranges": ranges,
         "windows": ((hour, hour + 1),),
         "rows": 6,
-        "chunks": (Chunk(0, 6, span=(hour, hour + 1)), Chunk(1, 6, batches=batches)),
+        "chunks": (Chunk(number=0, rows=6, span=(hour, hour + 1)), Chunk(number=1, rows=6, batches=batches)),
         "base_version": 7,
         "generation": 1,
         "batch": 6,
-        "pinned": PinnedInput("silver.departures", 5, (1, 4), False),
+        "pinned": PinnedInput(table="silver.departures", version=5, until=(1, 4), was_rewritten=False),
         "notes": ("a note",),
         "created_at": "2013-02-01T00:00:00Z",
     }
@@ -74,15 +74,26 @@ def log(table: Path, *entries: LedgerEntry) -> None:
 
 
 def batch_entry(batch: int, start: int, end: int, **more: Any) -> LedgerEntry:
-    source = SourceRange("departures", {"departures": {0: (start, end)}}, topic="departures")
+    source = SourceRange(input="departures", ranges={"departures": {0: (start, end)}}, topic="departures")
     accounting = {"departures": {"read": end - start}}
-    return LedgerEntry("clean", 1, batch, "silver.departures", "row", (source,), accounting, **more)
+    return LedgerEntry(
+        job="clean",
+        generation=1,
+        batch=batch,
+        table="silver.departures",
+        kind="row",
+        sources=(source,),
+        accounting=accounting,
+        **more,
+    )
 
 
 def backfill_entry(name: str, action: str, until: int) -> LedgerEntry:
     windows = [["2013-01-01T10:00:00Z", "2013-01-01T11:00:00Z"]]
     extra = {"backfill": name, "action": action, "windows": windows, "until": [1, until]}
-    return LedgerEntry("clean", 1, 1, "silver.departures", "backfill", extra=extra)
+    return LedgerEntry(
+        job="clean", generation=1, batch=1, table="silver.departures", kind="backfill", extra=extra
+    )
 
 
 def test_plan_stored_and_read_back_is_the_same() -> None:
@@ -91,7 +102,10 @@ def test_plan_stored_and_read_back_is_the_same() -> None:
 
 
 def test_plan_of_several_tables_is_read_back_in_their_order_and_one_of_before_has_none() -> None:
-    further = {"silver.z": FurtherTable(("b",), 3), "silver.a": FurtherTable(("c", "d"), 4)}
+    further = {
+        "silver.z": FurtherTable(columns=("b",), base_version=3),
+        "silver.a": FurtherTable(columns=("c", "d"), base_version=4),
+    }
     planned = plan_of(kind="row", windows=(), pinned=None, target="silver.p", further=further)
     assert BackfillPlan.from_json(json.loads(json.dumps(planned.to_json()))) == planned
     assert planned.tables == ("gold.delays__quarantine", "silver.z", "silver.a", "silver.p")
@@ -134,7 +148,9 @@ def test_repair_that_stopped_between_two_tables_is_told(
 def test_repair_of_a_generation_before_the_tables_were_emptied_is_over(tmp_path: Path) -> None:
     home = Home(tmp_path)
     log(home.table("silver.q"), batch_entry(0, 0, 4), backfill_entry("one", "swap", 3))
-    begun = LedgerEntry("clean", 2, -1, "silver.a", "generation", extra={"action": "rebuild"})
+    begun = LedgerEntry(
+        job="clean", generation=2, batch=-1, table="silver.a", kind="generation", extra={"action": "rebuild"}
+    )
     log(home.table("silver.a"), batch_entry(0, 0, 4), backfill_entry("one", "swap", 3), begun)
     assert half_done(home, "silver.a", ("silver.q",)) is None
 
@@ -154,7 +170,9 @@ def test_rewind_behind_a_repair_of_a_shared_side_table_is_refused(tmp_path: Path
     )
     assert why_not_undone(home, job, repairs, 1) is None, "it came before"
     shutil.rmtree(side)
-    restored = LedgerEntry("clean", 2, 0, side.name, "generation", extra={"restored_version": 0})
+    restored = LedgerEntry(
+        job="clean", generation=2, batch=0, table=side.name, kind="generation", extra={"restored_version": 0}
+    )
     log(side, batch_entry(0, 0, 4), ingest, restored, backfill_entry("one", "swap", 3))
     assert why_not_undone(home, job, repairs, 0) == told, "the other job's rows were not taken back"
 

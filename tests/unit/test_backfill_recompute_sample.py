@@ -9,7 +9,7 @@ from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.sampling import LEAST, limit_of, pick_offsets, pick_windows
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 
-GAPPED = Offsets({("t", 0): ((0, 40), (60, 100)), ("t", 1): ((5, 10),)})
+GAPPED = Offsets(pairs={("t", 0): ((0, 40), (60, 100)), ("t", 1): ((5, 10),)})
 
 
 def test_limit_is_a_number_or_a_part_whichever_is_more() -> None:
@@ -39,7 +39,7 @@ def test_pick_of_offsets_is_one_stretch_of_each_partition(seed: int) -> None:
 
 
 def test_pick_of_offsets_is_of_few_partitions() -> None:
-    many = Offsets({("t", n): ((0, 1000),) for n in range(100)})
+    many = Offsets(pairs={("t", n): ((0, 1000),) for n in range(100)})
     found = pick_offsets(many, 160, Random(3))
     assert sorted(found.inside({"t": dict.fromkeys(range(100), (0, 1000))}).pairs) == sorted(found.pairs)
     assert len(found.pairs) == 8

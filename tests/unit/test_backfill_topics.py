@@ -103,20 +103,46 @@ def log(home: Home, *entries: LedgerEntry) -> None:
 def batch(
     number: int, ranges: Mapping[str, tuple[int, int]], *, job: str = "clean", of: int = 1
 ) -> LedgerEntry:
-    source = SourceRange("clicks", {topic: {0: pair} for topic, pair in ranges.items()}, topic="clicks")
+    source = SourceRange(
+        input="clicks", ranges={topic: {0: pair} for topic, pair in ranges.items()}, topic="clicks"
+    )
     read = {"clicks": {"read": 1, "written": 1}}
-    return LedgerEntry(job, of, number, "silver.clicks", "row", (source,), read)
+    return LedgerEntry(
+        job=job,
+        generation=of,
+        batch=number,
+        table="silver.clicks",
+        kind="row",
+        sources=(source,),
+        accounting=read,
+    )
 
 
 def renewed(generation: int, *, job: str = "clean", **extra: Any) -> LedgerEntry:
     told = {"action": "renew", "starts": {}, "after": {"generation": generation - 1, "batch": 0}, **extra}
-    return LedgerEntry(job, generation, -1, "silver.clicks", "generation", extra=told)
+    return LedgerEntry(
+        job=job, generation=generation, batch=-1, table="silver.clicks", kind="generation", extra=told
+    )
 
 
 def checkpoint(home: Home, ids: Ids, *, job: str = "clean", generation: int = 1) -> None:
     """A checkpoint with one batch, made with topics of these ids."""
-    inputs = {"clicks": InputFacts("topic", ids, None, {})}
-    facts = RunFacts("4.1.3", "row", {}, (), "append", inputs, "", (), {}, "2", "x", "None", "f")
+    inputs = {"clicks": InputFacts(kind="topic", ids=ids, watermark=None, columns={})}
+    facts = RunFacts(
+        spark="4.1.3",
+        kind="row",
+        targets={},
+        keys=(),
+        mode="append",
+        inputs=inputs,
+        operator="",
+        state=(),
+        columns={},
+        shuffle_partitions="2",
+        state_store="x",
+        dedup="None",
+        fingerprint="f",
+    )
     folder = home.checkpoint(job, generation)
     (folder / "offsets").mkdir(parents=True)
     (folder / "offsets" / "0").touch()
@@ -207,8 +233,10 @@ def test_generation_that_has_read_nothing_yet_has_the_topics_that_it_was_begun_o
 
 def repair(**more: Any) -> BackfillPlan:
     return BackfillPlan(
-        "clean-1", "clean", "", "row", "silver.clicks", "silver.clicks__quarantine", "clicks", ("n",), ("n",), "f",
-        {"all": True}, {"clicks": {0: (0, 5)}}, (), 5, (), 0, 1, 0, None, (), "2013-02-01T00:00:00Z", **more,
+        id="clean-1", job="clean", reference="", kind="row", target="silver.clicks",
+        quarantine="silver.clicks__quarantine", input_name="clicks", keys=("n",), columns=("n",), fingerprint="f",
+        asked={"all": True}, ranges={"clicks": {0: (0, 5)}}, windows=(), rows=5, chunks=(), base_version=0,
+        generation=1, batch=0, pinned=None, notes=(), created_at="2013-02-01T00:00:00Z", **more,
     )  # fmt: skip
 
 

@@ -15,16 +15,27 @@ REFERENCE = f"jobs/flights.py:{JOB}"
 
 def batch(generation: int, number: int) -> LedgerEntry:
     terms = {"departures": {"read": 7, "written": 5, "filtered": 2, "duplicate": 0, "quarantined": 0}}
-    return LedgerEntry(JOB, generation, number, TABLE, "row", accounting=terms)
+    return LedgerEntry(
+        job=JOB, generation=generation, batch=number, table=TABLE, kind="row", accounting=terms
+    )
 
 
 def begun(generation: int, number: int, action: str, **extra: Any) -> LedgerEntry:
-    return LedgerEntry(JOB, generation, number, TABLE, "generation", extra={"action": action, **extra})
+    return LedgerEntry(
+        job=JOB,
+        generation=generation,
+        batch=number,
+        table=TABLE,
+        kind="generation",
+        extra={"action": action, **extra},
+    )
 
 
 def repair(action: str) -> LedgerEntry:
     extra = {"action": action, "backfill": f"{JOB}-12345678"}
-    return LedgerEntry(JOB, 1, 1 if action == "swap" else 2, TABLE, "backfill", extra=extra)
+    return LedgerEntry(
+        job=JOB, generation=1, batch=1 if action == "swap" else 2, table=TABLE, kind="backfill", extra=extra
+    )
 
 
 def write(home: Path, *entries: LedgerEntry | None, kept: dict[int, range]) -> None:

@@ -20,9 +20,18 @@ PEOPLE, BOTS = "silver.people", "silver.bots"
 
 def commit(home: Home, job: str, table: str, batch: int, terms: Mapping[str, int], **extra: str) -> None:
     """A batch of ten records that a job committed to a table."""
-    source = SourceRange("clicks", {"clicks": {0: (batch * 10, batch * 10 + 10)}}, topic="clicks")
+    source = SourceRange(
+        input="clicks", ranges={"clicks": {0: (batch * 10, batch * 10 + 10)}}, topic="clicks"
+    )
     entry = LedgerEntry(
-        job, 1, batch, table, "row", (source,), {"clicks": {"read": 10, **terms}}, extra=extra
+        job=job,
+        generation=1,
+        batch=batch,
+        table=table,
+        kind="row",
+        sources=(source,),
+        accounting={"clicks": {"read": 10, **terms}},
+        extra=extra,
     )
     log = home.table(table) / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)

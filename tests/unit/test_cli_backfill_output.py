@@ -37,7 +37,9 @@ def diff_of(added: int = 0, removed: int = 0, shown: int = 5) -> Diff:
         for kind, count, side in (("added", added, "after"), ("removed", removed, "before"))
         if count
     }
-    return Diff(("n",), added, removed, 0, 7, samples, "d1")
+    return Diff(
+        keys=("n",), added=added, removed=removed, changed=0, unchanged=7, samples=samples, digest="d1"
+    )
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -62,7 +64,21 @@ def test_changes_say_how_many_of_how_many_rows_are_shown_and_where_the_others_ar
 def test_changes_show_nested_values_as_json_and_null_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     before, after = {"_sources": [{"topic": "t", "end": 1}], "m": None}, {"_sources": [], "m": "x"}
     sample = {"key": {"n": None}, "before": before, "after": after}
-    print_changes({"gold.n": Diff(("n",), 0, 0, 1, 7, {"changed": [sample]}, "d1")}, "d1", MORE)
+    print_changes(
+        {
+            "gold.n": Diff(
+                keys=("n",),
+                added=0,
+                removed=0,
+                changed=1,
+                unchanged=7,
+                samples={"changed": [sample]},
+                digest="d1",
+            )
+        },
+        "d1",
+        MORE,
+    )
     told = " ".join(capsys.readouterr().out.split())
     assert 'n=NULL _sources: [{"topic": "t", "end": 1}] -> [], m: NULL -> x' in told
 
@@ -76,9 +92,20 @@ def test_changes_that_are_all_shown_say_nothing_more(capsys: pytest.CaptureFixtu
 def test_verdict_of_several_tables_says_so_of_each_and_names_the_others_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    beside = {"silver.bots": Change(diff_of(added=8), 3)}
-    finding = Finding("files", True, "3 files")
-    verdict = Verdict("split-1", True, (finding,), {}, diff_of(removed=6), (), 2, "", 4, beside)
+    beside = {"silver.bots": Change(diff=diff_of(added=8), table_version=3)}
+    finding = Finding(name="files", ok=True, detail="3 files")
+    verdict = Verdict(
+        backfill="split-1",
+        passed=True,
+        findings=(finding,),
+        accounting={},
+        diff=diff_of(removed=6),
+        notes=(),
+        shadow_version=2,
+        verified_at="",
+        table_version=4,
+        beside=beside,
+    )
     print_verdict(verdict, "silver.people", MORE)
     lines = printed(capsys)
     assert lines[-6:] == [
@@ -117,7 +144,16 @@ def test_list_says_what_a_rewind_reads_and_that_it_has_no_steps(
 
 
 def verdict_of(passed: bool) -> dict[str, Any]:
-    made = Verdict("split-1", passed, (), {}, diff_of(), (), 2, "")
+    made = Verdict(
+        backfill="split-1",
+        passed=passed,
+        findings=(),
+        accounting={},
+        diff=diff_of(),
+        notes=(),
+        shadow_version=2,
+        verified_at="",
+    )
     return replace(made, passed=passed).to_json()
 
 
@@ -205,9 +241,11 @@ def test_swap_of_windows_that_were_open_says_what_becomes_of_them() -> None:
 
 def test_plan_of_a_repair_names_all_tables_and_their_versions(capsys: pytest.CaptureFixture[str]) -> None:
     planned = BackfillPlan(
-        "split-1", "split", "requests.py:split", "row", "silver.people", "silver.people__quarantine", "requests",
-        (), (), "9f2c", {"all": True}, {"requests": {0: (1, 8)}}, (), 7, (), 5, 1, 2, None, (), "",
-        further={"silver.bots": FurtherTable((), 3)},
+        id="split-1", job="split", reference="requests.py:split", kind="row", target="silver.people",
+        quarantine="silver.people__quarantine", input_name="requests",
+        keys=(), columns=(), fingerprint="9f2c", asked={"all": True}, ranges={"requests": {0: (1, 8)}},
+        windows=(), rows=7, chunks=(), base_version=5, generation=1, batch=2, pinned=None, notes=(), created_at="",
+        further={"silver.bots": FurtherTable(columns=(), base_version=3)},
     )  # fmt: skip
     print_plan(planned)
     lines = capsys.readouterr().out.splitlines()

@@ -34,20 +34,41 @@ def commit(home: Home, table: str, entry: LedgerEntry | None, rows: int = 1, top
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A job with two tables, a windowed one with its ingest table, one that rejected nothing, and a table by hand."""
     made = Home(tmp_path_factory.mktemp("home"))
-    commit(made, PEOPLE, LedgerEntry("split", 1, 0, PEOPLE, "row"))
-    commit(made, BOTS, LedgerEntry("split", 1, 0, BOTS, "row", extra={"beside": PEOPLE}))
+    commit(made, PEOPLE, LedgerEntry(job="split", generation=1, batch=0, table=PEOPLE, kind="row"))
+    commit(
+        made,
+        BOTS,
+        LedgerEntry(job="split", generation=1, batch=0, table=BOTS, kind="row", extra={"beside": PEOPLE}),
+    )
     commit(made, BOTS, None)
-    commit(made, f"{PEOPLE}__quarantine", LedgerEntry("split", 1, 0, f"{PEOPLE}__quarantine", "side"), 2)
+    commit(
+        made,
+        f"{PEOPLE}__quarantine",
+        LedgerEntry(job="split", generation=1, batch=0, table=f"{PEOPLE}__quarantine", kind="side"),
+        2,
+    )
     counted = {"requests": {"read": 1, "late": 7}}
     extra = {"late": "count"}
-    commit(made, PATHS, LedgerEntry("paths", 1, 0, PATHS, "window", accounting=counted, extra=extra))
-    read = (SourceRange("requests", {"requests": {0: (0, 4)}}, topic="requests"),)
-    commit(made, INGEST, LedgerEntry("paths__ingest_requests", 1, 0, INGEST, "row", read))
+    commit(
+        made,
+        PATHS,
+        LedgerEntry(
+            job="paths", generation=1, batch=0, table=PATHS, kind="window", accounting=counted, extra=extra
+        ),
+    )
+    read = (SourceRange(input="requests", ranges={"requests": {0: (0, 4)}}, topic="requests"),)
+    commit(
+        made,
+        INGEST,
+        LedgerEntry(
+            job="paths__ingest_requests", generation=1, batch=0, table=INGEST, kind="row", sources=read
+        ),
+    )
     commit(made, f"{PATHS}__late", None, 0)
     commit(made, f"{PATHS}__quarantine", None, 3)
     commit(made, f"{PATHS}__quarantine", None, 4, topic="replies")
-    commit(made, ALONE, LedgerEntry("clean", 1, 0, ALONE, "row"))
-    commit(made, CHAIN, LedgerEntry("chain", 1, 0, CHAIN, "window"))
+    commit(made, ALONE, LedgerEntry(job="clean", generation=1, batch=0, table=ALONE, kind="row"))
+    commit(made, CHAIN, LedgerEntry(job="chain", generation=1, batch=0, table=CHAIN, kind="window"))
     commit(made, f"{CHAIN}__late", None, 0)
     commit(made, f"{STEP}__late", None, 2)
     commit(made, "dim.airports", None)
@@ -142,7 +163,7 @@ def test_tables_that_are_not_there_are_told_with_those_most_like_them(
 ) -> None:
     home = Home(tmp_path)
     for name in ("gold.delays", *(f"silver.table_{n}" for n in range(9))):
-        commit(home, name, LedgerEntry("clean", 1, 0, name, "row"))
+        commit(home, name, LedgerEntry(job="clean", generation=1, batch=0, table=name, kind="row"))
         commit(home, f"{name}__quarantine", None)
     for words in (["audit", "gold.delay"], ["quarantine", "gold.delay"], ["sql", "SELECT * FROM gold.delay"]):
         assert main([*words, "--home", str(tmp_path)]) in (1, 2)

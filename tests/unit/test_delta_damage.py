@@ -296,7 +296,12 @@ def test_readers_of_a_damaged_table_are_known_by_its_checkpoint(home: Home) -> N
 
 def test_readers_that_have_read_what_a_table_lost_are_known(home: Home) -> None:
     entry = LedgerEntry(
-        "delays", 1, 0, "gold.delays", "window", (SourceRange("clean", {}, table=TABLE, versions=(0, 3)),)
+        job="delays",
+        generation=1,
+        batch=0,
+        table="gold.delays",
+        kind="window",
+        sources=(SourceRange(input="clean", ranges={}, table=TABLE, versions=(0, 3)),),
     )
     log = home.table("gold.delays") / "_delta_log"
     log.mkdir(parents=True)

@@ -25,7 +25,15 @@ TABLE = "silver.clicks"
 
 
 def commit(home: Home, batch: int) -> None:
-    entry = LedgerEntry("clean", 1, batch, TABLE, "row", (), {"clicks": {"read": 1}}).to_json()
+    entry = LedgerEntry(
+        job="clean",
+        generation=1,
+        batch=batch,
+        table=TABLE,
+        kind="row",
+        sources=(),
+        accounting={"clicks": {"read": 1}},
+    ).to_json()
     noted = CommitProperties(custom_metadata={"userMetadata": entry})
     write_deltalake(
         str(home.table(TABLE)), pa.table({"a": [f"{batch}"]}), mode="append", commit_properties=noted

@@ -41,7 +41,7 @@ def _entry(
         batch=batch,
         table="silver.arrivals",
         kind=kind,
-        sources=(SourceRange("arrivals", ranges, topic="arrivals"),),
+        sources=(SourceRange(input="arrivals", ranges=ranges, topic="arrivals"),),
         accounting={"arrivals": terms},
     )
 
@@ -84,7 +84,7 @@ def test_watch_job_behind_a_table_lacks_its_rows_but_not_its_empty_commits(home:
         batch=0,
         table="gold.flights",
         kind="join",
-        sources=(SourceRange("landed", {}, table="silver.arrivals", versions=(0, 2)),),
+        sources=(SourceRange(input="landed", ranges={}, table="silver.arrivals", versions=(0, 2)),),
     )
     _commit(home, read, table="gold.flights")
     assert watch.behind({}) == []

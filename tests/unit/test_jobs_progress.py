@@ -28,13 +28,14 @@ from headwater_streams.storage.home import Home
 
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JOIN = RunFacts(
-    "4.1.3", "join", {"gold.pairs": "id"}, (), "append",
-    {
-        "good": InputFacts("table", {"silver.clicks": "a"}, "5 minutes", {}),
-        "orders": InputFacts("table", {"silver.orders": "b"}, "1 hour", {}),
-        "raw": InputFacts("topic", {"clicks": "c"}, None, {}),
+    spark="4.1.3", kind="join", targets={"gold.pairs": "id"}, keys=(), mode="append",
+    inputs={
+        "good": InputFacts(kind="table", ids={"silver.clicks": "a"}, watermark="5 minutes", columns={}),
+        "orders": InputFacts(kind="table", ids={"silver.orders": "b"}, watermark="1 hour", columns={}),
+        "raw": InputFacts(kind="topic", ids={"clicks": "c"}, watermark=None, columns={}),
     },
-    "IntervalJoin()", (), {}, "2", "x", "None", "f",
+    operator="IntervalJoin()", state=(), columns={}, shuffle_partitions="2", state_store="x",
+    dedup="None", fingerprint="f",
 )  # fmt: skip
 
 
@@ -88,12 +89,23 @@ class Place:
         (checkpoint / "headwater.json").write_text(json.dumps(dataclasses.asdict(found)))
 
     def commit(self, table: str, newest: datetime) -> None:
-        self.append(LedgerEntry("x", 1, 0, table, "row", max_event_time_us=int(newest.timestamp() * 1e6)))
+        self.append(
+            LedgerEntry(
+                job="x",
+                generation=1,
+                batch=0,
+                table=table,
+                kind="row",
+                max_event_time_us=int(newest.timestamp() * 1e6),
+            )
+        )
 
     def joined(self, **watermarks_ms: int | None) -> None:
         """A batch of the join, behind which the inputs have these watermarks."""
         extra = {"watermarks_ms": watermarks_ms}
-        self.append(LedgerEntry("pairs", 1, 0, "gold.pairs", "join", extra=extra))
+        self.append(
+            LedgerEntry(job="pairs", generation=1, batch=0, table="gold.pairs", kind="join", extra=extra)
+        )
 
     def append(self, entry: LedgerEntry) -> None:
         write_deltalake(
@@ -212,7 +224,9 @@ def test_explain_says_who_holds_the_watermark_back_which_step_and_which_operator
 def test_explain_join_says_which_side_holds_its_watermark_by_what_it_has_read(joined: Place) -> None:
     """Also of a side that is a topic; a table may hold more than the job has read."""
     facts = dataclasses.replace(
-        JOIN, inputs=JOIN.inputs | {"raw": InputFacts("topic", {"clicks": "c"}, "10 minutes", {})}
+        JOIN,
+        inputs=JOIN.inputs
+        | {"raw": InputFacts(kind="topic", ids={"clicks": "c"}, watermark="10 minutes", columns={})},
     )
     shutil.rmtree(joined.home.checkpoint("pairs", 1))
     joined.facts(facts)
@@ -236,18 +250,29 @@ def test_explain_as_of_join_says_that_its_right_side_holds_the_watermark(place: 
     place.commit("silver.orders", BEGIN)
     place.batch(told(0, read=10, there=25))
     extra = {"left": "good", "watermark_us": round(BEGIN.timestamp() * 1e6) - 3_600_000_000}
-    place.append(LedgerEntry("pairs", 1, 0, "gold.pairs", "as_of", extra=extra))
+    place.append(
+        LedgerEntry(job="pairs", generation=1, batch=0, table="gold.pairs", kind="as_of", extra=extra)
+    )
     lines = _sentences(place, None).splitlines()
     assert (
         lines[-1]
         == "table silver.orders lets it go to 2026-01-01 11:00:00: its newest event is of 2026-01-01 12:00:00"
     )
-    place.append(LedgerEntry("pairs", 1, 1, "gold.pairs", "as_of", extra=extra | {"watermark_us": None}))
+    place.append(
+        LedgerEntry(
+            job="pairs",
+            generation=1,
+            batch=1,
+            table="gold.pairs",
+            kind="as_of",
+            extra=extra | {"watermark_us": None},
+        )
+    )
     assert "no watermark is in effect: table silver.orders holds it" in _sentences(place, None)
 
 
 def test_explain_several_topics_of_an_input_names_the_partition_that_waits_most(place: Place) -> None:
-    both = InputFacts("topic", {"clicks": "c", "taps": "d"}, None, {})
+    both = InputFacts(kind="topic", ids={"clicks": "c", "taps": "d"}, watermark=None, columns={})
     place.facts(dataclasses.replace(JOIN, kind="row", inputs={"raw": both}))
     read = {"clicks": {"0": 10}, "taps": {"0": 3}}
     account = told(0, read=10, there=10)

@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Home:
     """A chain of two operators, and another job, of which all that is left are the chain's own two tables."""
     found = Home(tmp_path)
     for table in (CHAIN, STEP):
-        entry = LedgerEntry(table.partition(".")[2], 1, 0, table, "window")
+        entry = LedgerEntry(job=table.partition(".")[2], generation=1, batch=0, table=table, kind="window")
         write_deltalake(
             str(found.table(table)),
             pa.table({"_batch": pa.array([], pa.int64()), "_rows": pa.array([], pa.int64())}),
@@ -33,22 +33,22 @@ def home(tmp_path: Path) -> Home:
         checkpoint = found.checkpoint(table.partition(".")[2], 1)
         (checkpoint / "offsets").mkdir(parents=True)
         (checkpoint / "offsets" / "0").touch()
-        facts = (
-            "4.1.3",
-            "row",
-            {table: "an-id"},
-            (),
-            "append",
-            {},
-            "",
-            (),
-            {},
-            "2",
-            "x.RocksDB",
-            "None",
-            "aa",
+        facts = RunFacts(
+            spark="4.1.3",
+            kind="row",
+            targets={table: "an-id"},
+            keys=(),
+            mode="append",
+            inputs={},
+            operator="",
+            state=(),
+            columns={},
+            shuffle_partitions="2",
+            state_store="x.RocksDB",
+            dedup="None",
+            fingerprint="aa",
         )
-        keep_facts(checkpoint, RunFacts(*facts))  # type: ignore[arg-type]
+        keep_facts(checkpoint, facts)
     return found
 
 

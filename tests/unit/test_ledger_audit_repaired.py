@@ -38,7 +38,17 @@ def repair(name: str, first: int, end: int, *, action: str = "swap", opens: int 
     }
     if opens is not None:
         extra["open"] = {"windows": [moment(opens), moment(end)], "batch": 2}
-    return LedgerEntry("delays", 1, 0, "gold.delays", "backfill", (), {}, "f", extra=extra)
+    return LedgerEntry(
+        job="delays",
+        generation=1,
+        batch=0,
+        table="gold.delays",
+        kind="backfill",
+        sources=(),
+        accounting={},
+        fingerprint="f",
+        extra=extra,
+    )
 
 
 @pytest.fixture

@@ -31,17 +31,17 @@ _NO_CLEAN_UP = {"delta.enableExpiredLogCleanup": "false"}
 
 
 def _entry(batch: int, **more: object) -> LedgerEntry:
-    source = SourceRange("clicks", {"clicks": {0: (batch * 2, batch * 2 + 2)}}, topic="clicks")
+    source = SourceRange(input="clicks", ranges={"clicks": {0: (batch * 2, batch * 2 + 2)}}, topic="clicks")
     terms = {"read": 2, "written": 2, "filtered": 0, "duplicate": 0, "quarantined": 0}
     seen = {"\tclicks\t0": [(0, batch * 2 + 2)]}
     made = LedgerEntry(
-        "clean",
-        1,
-        batch,
-        TABLE,
-        "row",
-        (source,),
-        {"clicks": terms},
+        job="clean",
+        generation=1,
+        batch=batch,
+        table=TABLE,
+        kind="row",
+        sources=(source,),
+        accounting={"clicks": terms},
         seen=seen,
         partitions={"clicks": {0: terms}},
     )
@@ -123,15 +123,18 @@ def test_log_that_a_reader_has_not_read_is_kept(tmp_path: Path) -> None:
     home = Home(tmp_path)
     path = _ran(home, 10, checkpoint_at=4)
     DeltaTable(str(path)).create_checkpoint()
-    read = SourceRange("good", {}, table=TABLE, versions=(0, 5))
-    _commit(home, LedgerEntry("windows", 1, 0, "gold.x", "window", (read,)))
+    read = SourceRange(input="good", ranges={}, table=TABLE, versions=(0, 5))
+    _commit(
+        home,
+        LedgerEntry(job="windows", generation=1, batch=0, table="gold.x", kind="window", sources=(read,)),
+    )
     assert clean_log(home, TABLE, older_than=TOMORROW, kept=1) == 4
 
 
 def test_log_that_a_new_generation_reads_again_for_its_state_is_kept(tmp_path: Path) -> None:
     home = Home(tmp_path)
     _ran(home, 12, checkpoint_at=4)
-    read = SourceRange("good", {}, table=TABLE, versions=(0, 8))
+    read = SourceRange(input="good", ranges={}, table=TABLE, versions=(0, 8))
     again = {"warm_up": {"watermark_ms": 5, "sources": [source_to_json(replace(read, versions=(3, 8)))]}}
     begun = _entry(-1, job="hourly", table="gold.hourly", kind="generation", sources=(), extra=again)
     for entry in (_entry(0, job="hourly", table="gold.hourly", sources=(read,)), begun):
@@ -170,16 +173,22 @@ def test_compaction_makes_one_file_and_changes_no_row(tmp_path: Path) -> None:
 def test_vacuum_keeps_the_files_that_a_reader_has_not_read(tmp_path: Path) -> None:
     home = Home(tmp_path)
     path = _ran(home, 6)
-    read = SourceRange("good", {}, table=TABLE, versions=(0, 4))
-    _commit(home, LedgerEntry("windows", 1, 0, "gold.x", "window", (read,)))
+    read = SourceRange(input="good", ranges={}, table=TABLE, versions=(0, 4))
+    _commit(
+        home,
+        LedgerEntry(job="windows", generation=1, batch=0, table="gold.x", kind="window", sources=(read,)),
+    )
     unread = [path / added for commit in commits(path, since=4) for added in commit.added_paths]
     compact(path)
     _commit(home, _entry(6))
     compact(path)
     vacuum(home, TABLE, 0)
     assert all(file.exists() for file in unread)
-    last = SourceRange("good", {}, table=TABLE, versions=(4, 9))
-    _commit(home, LedgerEntry("windows", 1, 1, "gold.x", "window", (last,)))
+    last = SourceRange(input="good", ranges={}, table=TABLE, versions=(4, 9))
+    _commit(
+        home,
+        LedgerEntry(job="windows", generation=1, batch=1, table="gold.x", kind="window", sources=(last,)),
+    )
     vacuum(home, TABLE, 0)
     assert not any(file.exists() for file in unread)
     assert DeltaTable(str(path)).to_pyarrow_table().num_rows == 14

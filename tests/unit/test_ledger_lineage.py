@@ -16,11 +16,18 @@ SHADOW = "backfills/a/rebuilt/tables/gold/x"
 
 def batch(generation: int, number: int) -> LedgerEntry:
     seen = {"\tclicks\t0": [(0, 10 * generation + number)]}
-    return LedgerEntry("job", generation, number, "gold.x", "row", seen=seen)
+    return LedgerEntry(job="job", generation=generation, batch=number, table="gold.x", kind="row", seen=seen)
 
 
 def begun(generation: int, action: str, number: int = -1, **extra: Any) -> LedgerEntry:
-    return LedgerEntry("job", generation, number, "gold.x", "generation", extra={"action": action, **extra})
+    return LedgerEntry(
+        job="job",
+        generation=generation,
+        batch=number,
+        table="gold.x",
+        kind="generation",
+        extra={"action": action, **extra},
+    )
 
 
 @pytest.fixture
@@ -86,7 +93,14 @@ def test_lineage_of_a_rewind_that_was_taken_back_has_what_the_rewind_left_out(ta
 
 
 def test_ledger_repairs_are_of_no_batch_that_a_rewind_undoes() -> None:
-    back = LedgerEntry("job", 1, 2, "gold.x__quarantine", "backfill", extra={"action": "rollback"})
+    back = LedgerEntry(
+        job="job",
+        generation=1,
+        batch=2,
+        table="gold.x__quarantine",
+        kind="backfill",
+        extra={"action": "rollback"},
+    )
     after = begun(2, "rewind", 1, after={"generation": 1, "batch": 1})
     assert is_undone(batch(1, 2), after)
     assert not is_undone(batch(1, 1), after)
@@ -103,7 +117,9 @@ def test_rewind_takes_a_side_table_to_no_version_that_was_taken_back(table: Path
     rewound = begun(2, "rewind", 0, after={"generation": 1, "batch": 0})
     restored = begun(3, "restore", 1, restored_version=2, after={"generation": 1, "batch": 1})
     swapped = {"action": "swap", "backfill": "job-1"}
-    repaired = LedgerEntry("job", 3, 1, "gold.x__quarantine", "backfill", extra=swapped)
+    repaired = LedgerEntry(
+        job="job", generation=3, batch=1, table="gold.x__quarantine", kind="backfill", extra=swapped
+    )
     back = begun(4, "rewind", 1, after={"generation": 1, "batch": 1})
     log = [None, batch(1, 0), batch(1, 1), rewound, batch(2, 1), restored, batch(3, 2), repaired, batch(3, 3)]
     write(table, *log)

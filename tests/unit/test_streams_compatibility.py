@@ -12,10 +12,11 @@ from headwater_streams.runtime.positions import check_positions
 from headwater_streams.sources.topic_metadata import changed_ids
 from headwater_streams.spark.run_facts import InputFacts, RunFacts, facts_of_last_run
 
-INPUT = InputFacts("topic", {"clicks": "id-1"}, "10 minutes", {"n": "int"})
+INPUT = InputFacts(kind="topic", ids={"clicks": "id-1"}, watermark="10 minutes", columns={"n": "int"})
 ROW = RunFacts(
-    "4.1.3", "row", {"silver.clicks": "table-1"}, (), "append", {"clicks": INPUT}, "", (), {"n": "int"}, "2",
-    "org.apache.HDFSBackedStateStoreProvider", "None", "aa",
+    spark="4.1.3", kind="row", targets={"silver.clicks": "table-1"}, keys=(), mode="append",
+    inputs={"clicks": INPUT}, operator="", state=(), columns={"n": "int"}, shuffle_partitions="2",
+    state_store="org.apache.HDFSBackedStateStoreProvider", dedup="None", fingerprint="aa",
 )  # fmt: skip
 WINDOW = replace(
     ROW, kind="window", mode="update", keys=("n",), operator="TumblingWindow(1)", state=("Aggregate(sum(n))",)
@@ -24,7 +25,7 @@ WINDOW = replace(
 BOTH = {"silver.clicks": "table-1", "silver.bots": "table-2"}
 FANNED = replace(ROW, targets=BOTH)
 SEVERAL = replace(INPUT, ids={"clicks": "id-1", "taps": "id-9"})
-TABLE = InputFacts("table", {"silver.a": "x"}, None, {})
+TABLE = InputFacts(kind="table", ids={"silver.a": "x"}, watermark=None, columns={})
 
 
 def _reading(declared: InputFacts) -> RunFacts:

@@ -10,7 +10,9 @@ MINUTE_US = 60_000_000
 def row(version: int, minute: int | None) -> Commit:
     """A commit of an ingest table, and the greatest event time that had come by then."""
     newest = None if minute is None else minute * MINUTE_US
-    entry = LedgerEntry("clean", 1, version, "silver.clicks", "row", max_event_time_us=newest)
+    entry = LedgerEntry(
+        job="clean", generation=1, batch=version, table="silver.clicks", kind="row", max_event_time_us=newest
+    )
     return Commit(version, 0, "WRITE", 1, 0, True, entry, (f"{version}.parquet",))
 
 
@@ -21,8 +23,16 @@ def foreign(version: int) -> Commit:
 def window(batch: int, minute: int | None, **ends: tuple[int, int]) -> LedgerEntry:
     newest = None if minute is None else minute * MINUTE_US
     ranges = {"clicks": {int(name[1:]): span for name, span in ends.items()}}
-    sources = (SourceRange("clicks", ranges, "clicks"),)
-    return LedgerEntry("hourly", 1, batch, "gold.hourly", "window", sources, max_event_time_us=newest)
+    sources = (SourceRange(input="clicks", ranges=ranges, topic="clicks"),)
+    return LedgerEntry(
+        job="hourly",
+        generation=1,
+        batch=batch,
+        table="gold.hourly",
+        kind="window",
+        sources=sources,
+        max_event_time_us=newest,
+    )
 
 
 def test_first_needed_is_behind_the_last_commit_of_which_all_before_is_older() -> None:
@@ -61,12 +71,21 @@ def test_offsets_needed_are_all_where_older_entries_do_not_say_what_had_come() -
 
 def test_warm_up_stands_in_the_entry_that_began_the_generation() -> None:
     sources = (
-        SourceRange("clicks", {"clicks": {0: (3, 9)}}, "clicks"),
-        SourceRange("good", {}, table="silver.clicks", versions=(4, 7)),
+        SourceRange(input="clicks", ranges={"clicks": {0: (3, 9)}}, topic="clicks"),
+        SourceRange(input="good", ranges={}, table="silver.clicks", versions=(4, 7)),
     )
-    again = WarmUp(1_000, sources)
-    entry = LedgerEntry("hourly", 2, -1, "gold.hourly", "generation", extra=again.told())
+    again = WarmUp(watermark_ms=1_000, sources=sources)
+    entry = LedgerEntry(
+        job="hourly", generation=2, batch=-1, table="gold.hourly", kind="generation", extra=again.told()
+    )
     assert WarmUp.of(LedgerEntry.from_json(entry.to_json())) == again
     assert str(again) == "clicks 0 offsets [3, 9), versions [4, 7) of silver.clicks"
-    assert WarmUp.of(LedgerEntry("hourly", 2, 0, "gold.hourly", "window", extra=again.told())) is None
+    assert (
+        WarmUp.of(
+            LedgerEntry(
+                job="hourly", generation=2, batch=0, table="gold.hourly", kind="window", extra=again.told()
+            )
+        )
+        is None
+    )
     assert WarmUp.of(None) is None

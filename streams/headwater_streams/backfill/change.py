@@ -17,7 +17,7 @@ from headwater_streams.sources.coordinates import PLACE
 from headwater_streams.storage.home import Home
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Change:
     """What a swap changes in a table.
 
@@ -42,7 +42,9 @@ class Change:
     def from_json(cls, value: dict[str, Any]) -> "Change":
         """The change as it was stored."""
         accounting = value.get("accounting", {})
-        return cls(Diff.from_json(value["diff"]), value["table_version"], accounting=accounting)
+        return cls(
+            diff=Diff.from_json(value["diff"]), table_version=value["table_version"], accounting=accounting
+        )
 
 
 def newest_of(home: Home, names: Iterable[str]) -> dict[str, tuple[Path, int]]:
@@ -92,4 +94,4 @@ def _change_of(
     notes = tuple(
         f"{of}only one of the two has the column {column}" for column in own if column not in common
     )
-    return Change(keyed_diff(now, then, keys, common, limit), version, notes)
+    return Change(diff=keyed_diff(now, then, keys, common, limit), table_version=version, notes=notes)

@@ -26,7 +26,7 @@ _HASHED_ALIKE = (T.StringType, T.IntegerType, T.LongType, T.DateType, T.Timestam
 """Values of these are hashed alike where they are equal, without their text, whose making costs more than the hash."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diff:
     """A keyed diff.
 
@@ -112,7 +112,7 @@ def keyed_diff(
     shown = {bucket for kind in told for bucket in _first(kept[kind], max(limit, _LOOKED_AT))}
     schemas = {"before": before.schema, "after": after.schema}
     samples = _samples(_joined(before, after, keys, columns, shown), limit, schemas) if told else {}
-    return Diff(tuple(key for key in keys if key != _NUMBER), samples=samples, digest=digest, **counts)
+    return Diff(keys=tuple(key for key in keys if key != _NUMBER), samples=samples, digest=digest, **counts)
 
 
 def _buckets(

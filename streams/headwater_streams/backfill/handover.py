@@ -255,11 +255,11 @@ def restored_entry(
         "after": {"generation": origin, "batch": batch},
     }
     return LedgerEntry(
-        planned.job,
-        generation,
-        batch,
-        name,
-        "generation",
+        job=planned.job,
+        generation=generation,
+        batch=batch,
+        table=name,
+        kind="generation",
         fingerprint=last.fingerprint if last is not None else "",
         max_event_time_us=last.max_event_time_us if last is not None else None,
         seen=seen_of(table, *known, until=version + 1),

@@ -132,7 +132,7 @@ class TableHistory:
             read = sum(terms["read"] for terms in entry.accounting.values())
             shortfall = max(0, sum(count_of(ranges) for ranges in pieces) - read)
             for ranges in pieces:
-                id_ = LiveBatchId(entry.generation, entry.batch, ranges)
+                id_ = LiveBatchId(generation=entry.generation, batch=entry.batch, ranges=ranges)
                 found.append(LiveBatch(id_, seen, newest, shortfall, versions_of(entry)))
                 shortfall = 0
         return found

@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 _FEW = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Offsets:
     """Some offsets of some partitions; a partition without any is not named.
 
@@ -43,7 +43,7 @@ class Offsets:
                 for partition, (start, end) in partitions.items():
                     if start < end:
                         found.setdefault((topic, partition), IntervalSet()).add(start, end)
-        return cls({place: tuple(known.pairs()) for place, known in sorted(found.items())})
+        return cls(pairs={place: tuple(known.pairs()) for place, known in sorted(found.items())})
 
     @classmethod
     def union(cls, parts: Iterable["Offsets"]) -> "Offsets":
@@ -97,7 +97,7 @@ class Offsets:
             kept = tuple((start, end) for start, end in cut if start < end)
             if kept:
                 found[topic, partition] = kept
-        return Offsets(found)
+        return Offsets(pairs=found)
 
     def condition(self) -> Column:
         """True where a row's coordinates are among them, never NULL."""

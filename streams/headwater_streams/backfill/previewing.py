@@ -19,7 +19,10 @@ def preview(
     """The change of each table, the target's first; see `backfill.preview`."""
     if isinstance(planned, BackfillPlan):
         diffs = repair_running.preview(context, planned, job, limit)
-        return {name: Change(diffs[name], part.base_version) for name, part in planned.parts.items()}
+        return {
+            name: Change(diff=diffs[name], table_version=part.base_version)
+            for name, part in planned.parts.items()
+        }
     folder.require_open()
     if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         raise BackfillError(

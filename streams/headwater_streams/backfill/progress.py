@@ -13,7 +13,7 @@ from headwater_streams.base.ledger_entry import LedgerEntry
 PAUSE = "pause"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """How far a run is.
 
@@ -48,7 +48,16 @@ def is_done(folder: BackfillFolder) -> bool:
 
 def nothing_to_run(planned: WholePlan) -> Progress:
     """The progress of a rewind: the rows and the state that it puts back are there."""
-    return Progress("done", 0, 0, 0, 0, {}, 0.0, planned.created_at)
+    return Progress(
+        state="done",
+        chunks_done=0,
+        chunks=0,
+        rows_read=0,
+        rows=0,
+        accounting={},
+        rows_per_second=0.0,
+        updated_at=planned.created_at,
+    )
 
 
 def tell(
@@ -75,7 +84,16 @@ def tell(
     accounting = summed(entries)
     now = utc_text(int(time.time() * 1000))
     read = accounting.get("read", 0)
-    progress = Progress(state, len(entries), chunks, read, rows, accounting, round(rate, 1), now)
+    progress = Progress(
+        state=state,
+        chunks_done=len(entries),
+        chunks=chunks,
+        rows_read=read,
+        rows=rows,
+        accounting=accounting,
+        rows_per_second=round(rate, 1),
+        updated_at=now,
+    )
     folder.write("progress", progress.to_json())
     on_progress(progress)
     return progress

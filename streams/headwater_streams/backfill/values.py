@@ -18,7 +18,7 @@ Span = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LiveBatchId:
     """A batch of the live job, and the part of its offsets that belongs to the backfill."""
 

@@ -13,7 +13,7 @@ from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
 from headwater_streams.base.ledger_entry import Ranges
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that was looked at: its name, whether it holds, and what was seen."""
 
@@ -22,7 +22,7 @@ class Finding:
     detail: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a verification found.
 
@@ -81,17 +81,17 @@ class Verdict:
     def from_json(cls, value: Mapping[str, Any]) -> "Verdict":
         """The verdict as it was stored."""
         return cls(
-            value["backfill"],
-            value["passed"],
-            tuple(Finding(**finding) for finding in value["findings"]),
-            value["accounting"],
-            Diff.from_json(value["diff"]),
-            tuple(value["notes"]),
-            value["shadow_version"],
-            value["verified_at"],
-            value.get("table_version"),
-            {name: Change.from_json(change) for name, change in value.get("beside", {}).items()},
-            ranges_from_json(value.get("ranges", {})),
+            backfill=value["backfill"],
+            passed=value["passed"],
+            findings=tuple(Finding(**finding) for finding in value["findings"]),
+            accounting=value["accounting"],
+            diff=Diff.from_json(value["diff"]),
+            notes=tuple(value["notes"]),
+            shadow_version=value["shadow_version"],
+            verified_at=value["verified_at"],
+            table_version=value.get("table_version"),
+            beside={name: Change.from_json(change) for name, change in value.get("beside", {}).items()},
+            ranges=ranges_from_json(value.get("ranges", {})),
         )
 
 

@@ -113,7 +113,7 @@ TERMS: Mapping[str, tuple[str, ...]] = {
 """The terms whose sum is `read`, by the kind of stage."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceRange:
     """What a batch read of one input.
 
@@ -134,7 +134,7 @@ class SourceRange:
     left_out: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
     """One commit of a job: where its rows came from and what became of every row read."""
 
@@ -229,22 +229,22 @@ class LedgerEntry:
         if not isinstance(value, dict) or value.get("headwater") != 1:
             return None
         return cls(
-            value["job"],
-            value["generation"],
-            value["batch"],
-            value["table"],
-            value["kind"],
-            tuple(source_from_json(source) for source in value["sources"]),
-            value["accounting"],
-            value.get("fingerprint", ""),
-            value.get("max_event_time_us"),
-            _pairs(value.get("seen")),
-            value.get("extra", {}),
-            {
+            job=value["job"],
+            generation=value["generation"],
+            batch=value["batch"],
+            table=value["table"],
+            kind=value["kind"],
+            sources=tuple(source_from_json(source) for source in value["sources"]),
+            accounting=value["accounting"],
+            fingerprint=value.get("fingerprint", ""),
+            max_event_time_us=value.get("max_event_time_us"),
+            seen=_pairs(value.get("seen")),
+            extra=value.get("extra", {}),
+            partitions={
                 topic: {int(partition): terms for partition, terms in found.items()}
                 for topic, found in value.get("partitions", {}).items()
             },
-            _pairs(value.get("seen_changed")),
+            seen_changed=_pairs(value.get("seen_changed")),
         )
 
 
@@ -351,10 +351,10 @@ def source_from_json(value: Mapping[str, Any]) -> SourceRange:
     }
     versions = value.get("versions")
     return SourceRange(
-        value["input"],
-        ranges,
-        value.get("topic"),
-        value.get("table"),
-        None if versions is None else (versions[0], versions[1]),
-        tuple(value.get("left_out", ())),
+        input=value["input"],
+        ranges=ranges,
+        topic=value.get("topic"),
+        table=value.get("table"),
+        versions=None if versions is None else (versions[0], versions[1]),
+        left_out=tuple(value.get("left_out", ())),
     )

@@ -30,21 +30,21 @@ def facts_of(context: StageContext, plan: JobPlan) -> RunFacts:
         if isinstance(declared, TopicInput):
             kind, ids = "topic", {topic: context.source.topic_id(topic) for topic in declared.names}
         columns = {f.name: f.dataType.simpleString() for f in plan.inputs[name].fields}
-        inputs[name] = InputFacts(kind, ids, declared.watermark, columns)
+        inputs[name] = InputFacts(kind=kind, ids=ids, watermark=declared.watermark, columns=columns)
     return RunFacts(
-        str(context.spark.version),
-        plan.kind,
-        {name: _table_id(context.home.table(name)) for name in (job.target.name, *job.other_tables)},
-        tuple(job.target.keys),
-        job.target.mode,
-        inputs,
-        _operator(plan),
-        plan.state,
-        {f.name: f.dataType.simpleString() for f in plan.result.fields},
-        str(conf.get("spark.sql.shuffle.partitions")),
-        str(conf.get("spark.sql.streaming.stateStore.providerClass")),
-        repr(job.dedup),
-        job.fingerprint,
+        spark=str(context.spark.version),
+        kind=plan.kind,
+        targets={name: _table_id(context.home.table(name)) for name in (job.target.name, *job.other_tables)},
+        keys=tuple(job.target.keys),
+        mode=job.target.mode,
+        inputs=inputs,
+        operator=_operator(plan),
+        state=plan.state,
+        columns={f.name: f.dataType.simpleString() for f in plan.result.fields},
+        shuffle_partitions=str(conf.get("spark.sql.shuffle.partitions")),
+        state_store=str(conf.get("spark.sql.streaming.stateStore.providerClass")),
+        dedup=repr(job.dedup),
+        fingerprint=job.fingerprint,
     )
 
 

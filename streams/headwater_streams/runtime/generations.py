@@ -161,11 +161,11 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     seen = seen_of(table, job.name, generation) if action == "renew" else None
     memory = carried(last.extra) if last is not None and action == "renew" else {}
     entry = LedgerEntry(
-        job.name,
-        generation + 1,
-        -1,
-        job.target.name,
-        "generation",
+        job=job.name,
+        generation=generation + 1,
+        batch=-1,
+        table=job.target.name,
+        kind="generation",
         fingerprint=job.fingerprint,
         max_event_time_us=last.max_event_time_us if last is not None and action == "renew" else None,
         seen=None if seen is None else {key: pairs for key, pairs in seen.items() if key not in void},
@@ -280,7 +280,9 @@ def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:
     if transaction.last_batch(generation_id(job.name)) >= generation:
         return
     extra = {"action": "rebuild", "beside": job.target.name}
-    entry = LedgerEntry(job.name, generation, -1, name, "generation", extra=extra)
+    entry = LedgerEntry(
+        job=job.name, generation=generation, batch=-1, table=name, kind="generation", extra=extra
+    )
     transaction.commit(
         generation_id(job.name),
         generation,
@@ -363,7 +365,9 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
         removed = [file for file in transaction.all_files() if file.name in void]
         if removed:
             extra = {"action": "clear", "after": begun.extra["after"]}
-            entry = LedgerEntry(job.name, generation, -1, name, "generation", extra=extra)
+            entry = LedgerEntry(
+                job=job.name, generation=generation, batch=-1, table=name, kind="generation", extra=extra
+            )
             transaction.commit(generation_id(job.name), generation, entry.to_json(), removed=removed)
 
 

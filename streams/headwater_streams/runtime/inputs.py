@@ -196,7 +196,9 @@ class InputReader:
             found.append(self._context.source.ranges(self.declared, checkpoint, index, previous, offset))
         if not found:
             return None
-        return BatchInput(SourceRange(self.name, merge_ranges(found), topic=",".join(self._topics)))
+        return BatchInput(
+            SourceRange(input=self.name, ranges=merge_ranges(found), topic=",".join(self._topics))
+        )
 
     @property
     def _topics(self) -> tuple[str, ...]:
@@ -217,8 +219,8 @@ class InputReader:
         times = [entry.max_event_time_us for entry in entries if entry.max_event_time_us is not None]
         return BatchInput(
             SourceRange(
-                self.name,
-                ranges,
+                input=self.name,
+                ranges=ranges,
                 table=self.declared.name,
                 versions=versions,
                 left_out=tuple(commit.version for commit in left_out),

@@ -25,7 +25,7 @@ from headwater_streams.storage.delta_rows import table_id
 _EXTRA = "lookups"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LookupVersion:
     """A version of a table; the id tells it from another table that was made under the same name."""
 
@@ -111,7 +111,11 @@ class Lookups:
         if version < 0:
             raise self._gone(name, version, "there is no such table")
         known = self._pinned.versions.get(name)
-        return known if known and known.version == version else LookupVersion(version, self._id(name))
+        return (
+            known
+            if known and known.version == version
+            else LookupVersion(version=version, table_id=self._id(name))
+        )
 
     def _id(self, name: str) -> str:
         return table_id(self._path(name))
@@ -175,4 +179,4 @@ def lookups_extra(plan: JobPlan, pinned: PinnedLookups) -> dict[str, Any]:
 def versions_of(entry: LedgerEntry) -> dict[str, LookupVersion]:
     """The versions that a batch read."""
     found = entry.extra.get(_EXTRA, {})
-    return {name: LookupVersion(told["version"], told["id"]) for name, told in found.items()}
+    return {name: LookupVersion(version=told["version"], table_id=told["id"]) for name, told in found.items()}

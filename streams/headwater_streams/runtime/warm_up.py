@@ -57,7 +57,7 @@ _EXTRA = "warm_up"
 _US_PER_MS = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WarmUp:
     """What is read again; it stands in the entry that began the generation.
 
@@ -88,7 +88,11 @@ class WarmUp:
         if entry is None or not sources:
             return None
         told = entry.extra[_EXTRA]
-        return cls(watermark_from_json(told[WATERMARK]), sources, told.get(INPUT_WATERMARKS, {}))
+        return cls(
+            watermark_ms=watermark_from_json(told[WATERMARK]),
+            sources=sources,
+            input_watermarks_ms=told.get(INPUT_WATERMARKS, {}),
+        )
 
     def source(self, declared: Input) -> SourceRange | None:
         """What is read again of one input."""
@@ -167,7 +171,9 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
         if isinstance(declared, TableInput):
             found = _of_table(InputReader(context, name, declared, job.name), ended, needed_us)
         else:
-            found = SourceRange(name, offsets_needed(entries, ended, needed_us), topic=ended.topic)
+            found = SourceRange(
+                input=name, ranges=offsets_needed(entries, ended, needed_us), topic=ended.topic
+            )
             _require_offsets(context, job.name, found)
         if found is not None:
             sources.append(found)
@@ -177,7 +183,11 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
             f"of; use headwater jobs rebuild {job.name}"
         )
     inputs_ms = (before or last).input_watermarks_ms
-    return WarmUp(watermark_ms, tuple(sources), inputs_ms) if sources else None
+    return (
+        WarmUp(watermark_ms=watermark_ms, sources=tuple(sources), input_watermarks_ms=inputs_ms)
+        if sources
+        else None
+    )
 
 
 def _writes_zero_for_none(entries: Sequence[LedgerEntry]) -> bool:
@@ -250,7 +260,7 @@ def _of_table(reader: InputReader, ended: SourceRange, needed_us: int | None) ->
         return None
     start = first_needed(commits(reader.path, since=first, until=end), first, needed_us)
     # The newest commit is read in any case: a query over a table begins with a commit that is there.
-    found = SourceRange(ended.input, {}, table=ended.table, versions=(min(start, end - 1), end))
+    found = SourceRange(input=ended.input, ranges={}, table=ended.table, versions=(min(start, end - 1), end))
     _require_commits(reader, found)
     return found
 

@@ -20,7 +20,7 @@ from headwater_streams.storage.damage import FACTS_FILE, DamagedFileError
 from headwater_streams.storage.stored_files import read_json
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InputFacts:
     """One input.
 
@@ -42,7 +42,7 @@ class InputFacts:
         return f"{self.kind}{'s' if len(self.ids) > 1 else ''} {', '.join(self.ids)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunFacts:
     """What decides whether a checkpoint and a job belong together; see the module.
 

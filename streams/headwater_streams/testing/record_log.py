@@ -48,7 +48,14 @@ class RecordLog:
     ) -> None:
         """Appends records as one delivery; an offset may be delivered again."""
         self.declare(topic)
-        entry = LedgerEntry(topic, 1, 0, topic, "row", (SourceRange(topic, {topic: dict(ranges)}, topic),))
+        entry = LedgerEntry(
+            job=topic,
+            generation=1,
+            batch=0,
+            table=topic,
+            kind="row",
+            sources=(SourceRange(input=topic, ranges={topic: dict(ranges)}, topic=topic),),
+        )
         # Without Spark: some 10 ms in place of 300.
         write_deltalake(
             str(self._root / topic),

@@ -128,9 +128,9 @@ def test_swap_of_a_repair_of_a_part_of_a_file_writes_no_data_file(ready: Callabl
     copied = data_files(driver.home.root)
     verdict = backfill.verify(context, planned.id, job)
     assert finding_of(verdict, OUTSIDE) == backfill.Finding(
-        OUTSIDE,
-        True,
-        f"files of {TABLE} that stay: 1; rows to keep of others: 2, copied aside: 2, the same",
+        name=OUTSIDE,
+        ok=True,
+        detail=f"files of {TABLE} that stay: 1; rows to keep of others: 2, copied aside: 2, the same",
     )
     before = data_files(driver.home.root)
     assert before == copied, "the run has copied the other rows of that file"

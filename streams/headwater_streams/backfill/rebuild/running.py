@@ -119,11 +119,11 @@ def _prepare(shadow: StageContext, planned: RebuildPlan, found: JobPlan) -> None
     if transaction.last_batch(generation_id(planned.job)) >= planned.generation:
         return
     entry = LedgerEntry(
-        planned.job,
-        planned.generation,
-        -1,
-        planned.target,
-        "generation",
+        job=planned.job,
+        generation=planned.generation,
+        batch=-1,
+        table=planned.target,
+        kind="generation",
         fingerprint=planned.fingerprint,
         extra={
             "action": "rebuild",

@@ -111,7 +111,13 @@ def _swap_table(
         **({"behind": dict(behind)} if behind else {}),
     }
     entry = LedgerEntry(
-        planned.job, planned.generation, -1, name, "generation", fingerprint=planned.fingerprint, extra=extra
+        job=planned.job,
+        generation=planned.generation,
+        batch=-1,
+        table=name,
+        kind="generation",
+        fingerprint=planned.fingerprint,
+        extra=extra,
     )
     marks = dict(added.marks)
     removed = transaction.all_files()

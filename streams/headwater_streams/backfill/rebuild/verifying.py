@@ -56,27 +56,30 @@ def verify(
     generation = generation_now(context, found.job)
     findings: tuple[Finding, ...] = (
         Finding(
-            "accounting",
-            not problems,
-            "; ".join(problems[:_NAMED]) or ", ".join(f"{value:,} {term}" for term, value in terms.items()),
+            name="accounting",
+            ok=not problems,
+            detail="; ".join(problems[:_NAMED])
+            or ", ".join(f"{value:,} {term}" for term, value in terms.items()),
         ),
         Finding(
-            "offsets covered",
-            not missing,
-            "; ".join(missing[:_NAMED])
+            name="offsets covered",
+            ok=not missing,
+            detail="; ".join(missing[:_NAMED])
             or f"all {count_of(wanted):,} offsets that the live job had read when it was planned",
         ),
         Finding(
-            "generation",
-            generation == planned.base_generation,
-            f"{planned.target} is at generation {generation}, planned on {planned.base_generation}",
+            name="generation",
+            ok=generation == planned.base_generation,
+            detail=f"{planned.target} is at generation {generation}, planned on {planned.base_generation}",
         ),
     )
     if planned.behind:
         left = unread(context, planned, home.checkpoint(planned.job, planned.generation))
         findings += (
             Finding(
-                "tables aside", not left, "; ".join(left) or f"all that {', '.join(planned.behind)} made"
+                name="tables aside",
+                ok=not left,
+                detail="; ".join(left) or f"all that {', '.join(planned.behind)} made",
             ),
         )
     tables = newest_of(home, names)
@@ -89,17 +92,17 @@ def verify(
     compared = TableHistory(table, planned.target, planned.job, until=of_target.table_version)
     notes += _not_read_yet(compared.read_ranges(), read)
     verdict = Verdict(
-        planned.id,
-        all(finding.ok for finding in findings),
-        findings,
-        terms,
-        of_target.diff,
-        (*planned.notes, *notes, *recomputed.notes),
-        tables[planned.target][1],
-        utc_text(context.now_ms()),
-        of_target.table_version,
-        changes,
-        read,
+        backfill=planned.id,
+        passed=all(finding.ok for finding in findings),
+        findings=findings,
+        accounting=terms,
+        diff=of_target.diff,
+        notes=(*planned.notes, *notes, *recomputed.notes),
+        shadow_version=tables[planned.target][1],
+        verified_at=utc_text(context.now_ms()),
+        table_version=of_target.table_version,
+        beside=changes,
+        ranges=read,
     )
     require_same_topics(context, planned)
     folder.write("verdict", verdict.to_json())

@@ -81,4 +81,4 @@ def judged(compared: Compared, what: str, read: Offsets, everything: Offsets, go
     told = (
         f"{detail}, as they are written" if compared.same else f"{detail}: {compared.told()}; {_OF_THE_DAY}"
     )
-    return Recomputed((Finding(NAME, compared.same, told),), tuple(notes))
+    return Recomputed((Finding(name=NAME, ok=compared.same, detail=told),), tuple(notes))

@@ -47,7 +47,7 @@ def pick_offsets(offsets: Offsets, limit: int, rng: Random) -> Offsets:
         share = min(max(1, left // (len(places) - n)), _length(pairs))
         found[place] = _stretch(pairs, rng.randrange(_length(pairs) - share + 1), share)
         left -= share
-    return Offsets(dict(sorted(found.items())))
+    return Offsets(pairs=dict(sorted(found.items())))
 
 
 def pick_windows(

@@ -14,7 +14,7 @@ from headwater_streams.delta.file_swap import CopiedRows, FileSwap, live_files
 from headwater_streams.runtime.context import StageContext
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kept:
     """What was copied aside for a repair.
 
@@ -48,7 +48,7 @@ def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillP
         ensure_table(context.spark, folder.kept, "the rows to keep", transaction.schema)
         copies = context.transaction(folder.kept)
         copies.commit(planned.app_id, 0, "", copies.write(transaction.rest(affected, mixed)))
-    return _noted(folder, Kept(CopiedRows(folder.kept, mixed), counts, proved=False))
+    return _noted(folder, Kept(rows=CopiedRows(folder.kept, mixed), counts=counts, proved=False))
 
 
 def prove_kept(context: StageContext, folder: BackfillFolder, planned: BackfillPlan) -> Finding:
@@ -58,7 +58,9 @@ def prove_kept(context: StageContext, folder: BackfillFolder, planned: BackfillP
     told = f"files of {planned.target} that stay: {stay}"
     if not kept.rows.files:
         _noted(folder, replace(kept, proved=True))
-        return Finding("rows outside the range", True, f"{told}; no other file has rows to keep")
+        return Finding(
+            name="rows outside the range", ok=True, detail=f"{told}; no other file has rows to keep"
+        )
     table, affected = context.home.table(planned.target), planned.affected.condition()
     schema = FileSwap(context.spark, table).schema
     files = [table / name for name in sorted(kept.rows.files)]
@@ -68,9 +70,9 @@ def prove_kept(context: StageContext, folder: BackfillFolder, planned: BackfillP
     same = wanted == found
     _noted(folder, replace(kept, proved=same))
     return Finding(
-        "rows outside the range",
-        same,
-        f"{told}; rows to keep of others: {wanted.rows}, copied aside: {found.rows}, "
+        name="rows outside the range",
+        ok=same,
+        detail=f"{told}; rows to keep of others: {wanted.rows}, copied aside: {found.rows}, "
         + ("the same" if same else "and they are not the same"),
     )
 
@@ -81,7 +83,9 @@ def kept_aside(folder: BackfillFolder) -> Kept | None:
     if stored is None:
         return None
     counts = {name: (gone, total) for name, (gone, total) in stored["counts"].items()}
-    return Kept(CopiedRows(folder.kept, frozenset(stored["files"])), counts, stored["proved"])
+    return Kept(
+        rows=CopiedRows(folder.kept, frozenset(stored["files"])), counts=counts, proved=stored["proved"]
+    )
 
 
 def _noted(folder: BackfillFolder, kept: Kept) -> Kept:

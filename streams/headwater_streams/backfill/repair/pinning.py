@@ -58,7 +58,9 @@ def pin_input(
     read = TableHistory(path, declared.name, until=version)
     last = read.last_entry()
     rewritten = any(c.data_changed and c.removed_files for c in read.commits)
-    return PinnedInput(declared.name, version, (last.generation, last.batch), rewritten), read
+    return PinnedInput(
+        table=declared.name, version=version, until=(last.generation, last.batch), was_rewritten=rewritten
+    ), read
 
 
 def pin_told_apart(context: StageContext, job_plan: JobPlan, history: TableHistory, name: str) -> PinnedInput:

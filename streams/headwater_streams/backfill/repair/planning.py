@@ -202,7 +202,9 @@ def _further(context: StageContext, job_plan: JobPlan) -> dict[str, FurtherTable
     """The job's other tables, as they are now."""
     own = {name: tuple(result.fieldNames()) for name, result in job_plan.branches.items()}
     return {
-        name: FurtherTable((*own[name], TIMESTAMP, ORIGIN), next_commit(context.home.table(name)) - 1)
+        name: FurtherTable(
+            columns=(*own[name], TIMESTAMP, ORIGIN), base_version=next_commit(context.home.table(name)) - 1
+        )
         for name in job_plan.job.other_tables
     }
 

@@ -25,7 +25,7 @@ from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import GENERATION, TOPIC
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Affected:
     """The rows of the target that a backfill replaces: windows that begin in these times, or rows of these offsets.
 
@@ -84,7 +84,7 @@ def of_newest(since: Mapping[str, int]) -> Column:
     return condition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Chunk:
     """What is committed to the shadow in one step: windows of a stretch of time, some batches of the live job, or what
     joins the left rows of some offsets, and the right rows of some that have no partner.
@@ -121,10 +121,12 @@ def whole(chunks: Sequence[Chunk]) -> Chunk:
         return (min(start for start, _ in told), max(end for _, end in told)) if told else None
 
     rows = sum(chunk.rows for chunk in chunks)
-    return Chunk(0, rows, span=over([c.span for c in chunks]), moments=over([c.moments for c in chunks]))
+    return Chunk(
+        number=0, rows=rows, span=over([c.span for c in chunks]), moments=over([c.moments for c in chunks])
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PinnedInput:
     """A table that is read at one version, so that every step reads the same rows.
 
@@ -141,7 +143,7 @@ class PinnedInput:
     was_rewritten: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FurtherTable:
     """Another table of a job that writes several.
 
@@ -154,7 +156,7 @@ class FurtherTable:
     base_version: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BackfillPlan:
     """A backfill, decided and never changed.
 
@@ -230,7 +232,9 @@ class BackfillPlan:
     @property
     def affected(self) -> Affected:
         """The rows of the target that are replaced."""
-        return Affected(self.ranges, self.windows, self.since, self.closed_until_us)
+        return Affected(
+            ranges=self.ranges, windows=self.windows, since=self.since, closed_until_us=self.closed_until_us
+        )
 
     @property
     def lefts(self) -> Ranges:
@@ -245,7 +249,7 @@ class BackfillPlan:
     def sources(self, ranges: Ranges) -> tuple[SourceRange, ...]:
         """What is read where offsets of the plan are."""
         if self.pinned is None:
-            return (SourceRange(self.input_name, ranges, topic=next(iter(ranges), None)),)
+            return (SourceRange(input=self.input_name, ranges=ranges, topic=next(iter(ranges), None)),)
         of_right = {topic: found for topic, found in ranges.items() if topic in self.rights}
         others = {topic: found for topic, found in ranges.items() if topic not in of_right}
         sources = (_source_of(self.input_name, others, self.pinned),)
@@ -320,31 +324,31 @@ class BackfillPlan:
     def from_json(cls, value: Mapping[str, Any]) -> "BackfillPlan":
         """The plan as it was stored."""
         return cls(
-            value["id"],
-            value["job"],
-            value["reference"],
-            value["kind"],
-            value["target"],
-            value["quarantine"],
-            value["input_name"],
-            tuple(value["keys"]),
-            tuple(value["columns"]),
-            value["fingerprint"],
-            value["asked"],
-            ranges_from_json(value["ranges"]),
-            tuple(_span_from_json(span) for span in value["windows"]),
-            value["rows"],
-            tuple(_chunk_from_json(number, chunk) for number, chunk in enumerate(value["chunks"])),
-            value["base_version"],
-            value["generation"],
-            value["batch"],
-            _pinned_from_json(value["input"]),
-            tuple(value["notes"]),
-            value["created_at"],
+            id=value["id"],
+            job=value["job"],
+            reference=value["reference"],
+            kind=value["kind"],
+            target=value["target"],
+            quarantine=value["quarantine"],
+            input_name=value["input_name"],
+            keys=tuple(value["keys"]),
+            columns=tuple(value["columns"]),
+            fingerprint=value["fingerprint"],
+            asked=value["asked"],
+            ranges=ranges_from_json(value["ranges"]),
+            windows=tuple(_span_from_json(span) for span in value["windows"]),
+            rows=value["rows"],
+            chunks=tuple(_chunk_from_json(number, chunk) for number, chunk in enumerate(value["chunks"])),
+            base_version=value["base_version"],
+            generation=value["generation"],
+            batch=value["batch"],
+            pinned=_pinned_from_json(value["input"]),
+            notes=tuple(value["notes"]),
+            created_at=value["created_at"],
             lookups={name: LookupVersion(**found) for name, found in value.get("lookups", {}).items()},
             feeds=tuple(value.get("feeds", ())),
             further={
-                of["table"]: FurtherTable(tuple(of["columns"]), of["base_version"])
+                of["table"]: FurtherTable(columns=tuple(of["columns"]), base_version=of["base_version"])
                 for of in value.get("further", [])
             },
             partner=_pinned_from_json(value.get("partner")),
@@ -358,7 +362,7 @@ class BackfillPlan:
 
 
 def _source_of(name: str, ranges: Ranges, pinned: PinnedInput) -> SourceRange:
-    return SourceRange(name, ranges, table=pinned.table, versions=(0, pinned.version + 1))
+    return SourceRange(input=name, ranges=ranges, table=pinned.table, versions=(0, pinned.version + 1))
 
 
 def _pinned_to_json(pinned: PinnedInput | None) -> dict[str, Any] | None:
@@ -386,14 +390,17 @@ def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
 def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
     if "windows" in value:
         moments = _span_from_json(value["moments"]) if "moments" in value else None
-        return Chunk(number, value["rows"], span=_span_from_json(value["windows"]), moments=moments)
+        return Chunk(
+            number=number, rows=value["rows"], span=_span_from_json(value["windows"]), moments=moments
+        )
     if "lefts" in value:
         rights = ranges_from_json(value.get("rights", {}))
-        return Chunk(number, value["rows"], lefts=ranges_from_json(value["lefts"]), rights=rights)
+        return Chunk(number=number, rows=value["rows"], lefts=ranges_from_json(value["lefts"]), rights=rights)
     batches = tuple(
-        LiveBatchId(b["generation"], b["batch"], ranges_from_json(b["ranges"])) for b in value["batches"]
+        LiveBatchId(generation=b["generation"], batch=b["batch"], ranges=ranges_from_json(b["ranges"]))
+        for b in value["batches"]
     )
-    return Chunk(number, value["rows"], batches=batches)
+    return Chunk(number=number, rows=value["rows"], batches=batches)
 
 
 def _span_from_json(value: Sequence[str]) -> Span:

@@ -83,14 +83,14 @@ def chunk_entry(
 ) -> LedgerEntry:
     """The ledger entry of a chunk's commit to the shadow."""
     return LedgerEntry(
-        backfill.job,
-        backfill.generation,
-        chunk.number,
-        backfill.target,
-        "backfill",
-        backfill.sources(chunk.ranges or backfill.ranges),
-        {backfill.input_name: accounting},
-        backfill.fingerprint,
+        job=backfill.job,
+        generation=backfill.generation,
+        batch=chunk.number,
+        table=backfill.target,
+        kind="backfill",
+        sources=backfill.sources(chunk.ranges or backfill.ranges),
+        accounting={backfill.input_name: accounting},
+        fingerprint=backfill.fingerprint,
         extra={"backfill": backfill.id, "action": CHUNK, **extra},
     )
 
@@ -204,7 +204,9 @@ class _JoinSteps:
         return files, terms
 
     def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
-        chunk = Chunk(0, self._backfill.rows, lefts=self._backfill.lefts, rights=self._backfill.rights)
+        chunk = Chunk(
+            number=0, rows=self._backfill.rows, lefts=self._backfill.lefts, rights=self._backfill.rights
+        )
         found = None if error is None else self._blamed(self._join(chunk, None), chunk, error)
         return {self._backfill.target: self._join(chunk, found).rows}
 

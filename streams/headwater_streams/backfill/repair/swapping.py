@@ -190,7 +190,7 @@ def _swap_quarantine(
     transaction = FileSwap(context.spark, table)
     if transaction.last_batch(planned.app_id) >= _MARKS[SWAP]:
         return
-    behind = Offsets({})
+    behind = Offsets(pairs={})
     if rejected is None:
         behind = _failed_behind(context, planned, folder, transaction.frame().filter(affected))
         affected &= ~behind.condition()
@@ -221,7 +221,7 @@ def _failed_behind(
     the function of the job that reads its table raised for them."""
     found = rejected.filter(F.col("_check") == FUNCTION).select(*PLACE)
     if found.isEmpty():
-        return Offsets({})
+        return Offsets(pairs={})
     before = read_version(context.spark, context.home.table(planned.target), planned.base_version)
     for kept in (before, context.spark.read.format("delta").load(str(folder.shadow))):
         found = found.join(kept.select(*PLACE), list(PLACE), "left_semi")
@@ -367,14 +367,14 @@ def _entry(
         if planned.open is not None:
             extra["open"] = {"windows": [iso(at) for at in planned.open], "batch": planned.batch}
     return LedgerEntry(
-        planned.job,
-        planned.generation,
-        _MARKS[action],
-        table,
-        "backfill",
-        planned.sources(planned.ranges),
-        {planned.input_name: accounting},
-        planned.fingerprint,
+        job=planned.job,
+        generation=planned.generation,
+        batch=_MARKS[action],
+        table=table,
+        kind="backfill",
+        sources=planned.sources(planned.ranges),
+        accounting={planned.input_name: accounting},
+        fingerprint=planned.fingerprint,
         extra=extra,
     )
 

@@ -64,14 +64,14 @@ def verify(
         findings += [replace(one, detail=f"{name}: {one.detail}") for one in each.findings]
         notes += [f"{name}: {note}" for note in each.notes]
     verdict = Verdict(
-        planned.id,
-        all(finding.ok for finding in findings),
-        tuple(findings),
-        target.change.accounting,
-        target.change.diff,
-        tuple(notes),
-        target.shadow_version,
-        utc_text(context.now_ms()),
+        backfill=planned.id,
+        passed=all(finding.ok for finding in findings),
+        findings=tuple(findings),
+        accounting=target.change.accounting,
+        diff=target.change.diff,
+        notes=tuple(notes),
+        shadow_version=target.shadow_version,
+        verified_at=utc_text(context.now_ms()),
         beside={name: each.change for name, each in found.items()},
     )
     require_same_topics(context, planned)
@@ -114,7 +114,11 @@ def _verified(
         findings = [
             _unmoved(context, part),
             *account.findings,
-            Finding("rows inside the range", held == account.rows == account.keys, f"{told}the range"),
+            Finding(
+                name="rows inside the range",
+                ok=held == account.rows == account.keys,
+                detail=f"{told}the range",
+            ),
             prove_kept(context, own, part),
             *_checks(job_plan.job, shadow, notes),
         ]
@@ -122,7 +126,7 @@ def _verified(
     return _Verified(
         [*findings, *recomputed.findings],
         [*notes, *recomputed.notes],
-        Change(diff, part.base_version, accounting=account.terms),
+        Change(diff=diff, table_version=part.base_version, accounting=account.terms),
         written.version,
     )
 
@@ -148,13 +152,17 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     target = context.home.table(planned.target)
     newer = [c for c in commits(target, since=planned.base_version + 1) if c.data_changed]
     if not newer:
-        return Finding("target unmoved", True, f"{planned.target} is at version {planned.base_version} still")
+        return Finding(
+            name="target unmoved",
+            ok=True,
+            detail=f"{planned.target} is at version {planned.base_version} still",
+        )
     condition, since = planned.affected.condition(), planned.base_version
     same = is_unmoved(context, target, condition, since, newer[-1].version)
     return Finding(
-        "target unmoved",
-        same,
-        f"{counted(len(newer), 'commit')} since version {planned.base_version}, "
+        name="target unmoved",
+        ok=same,
+        detail=f"{counted(len(newer), 'commit')} since version {planned.base_version}, "
         + (
             "none of them in the affected range"
             if same
@@ -171,7 +179,7 @@ def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
     try:
         gate.judge_rows(shadow, len(notes))
     except CheckFailedError as error:
-        return [Finding("checks", False, str(error))]
+        return [Finding(name="checks", ok=False, detail=str(error))]
     notes += gate.warnings
     told = counted(len(gate), "check of the result holds", "checks of the result hold")
-    return [Finding("checks", True, told)]
+    return [Finding(name="checks", ok=True, detail=told)]

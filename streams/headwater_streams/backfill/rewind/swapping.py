@@ -61,29 +61,31 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
     )
     findings = (
         Finding(
-            "files",
-            not gone,
-            f"{len(gone)} of {len(files)} files are gone, {gone[0]} among them"
+            name="files",
+            ok=not gone,
+            detail=f"{len(gone)} of {len(files)} files are gone, {gone[0]} among them"
             if gone
             else f"{counted(len(files), 'file')} of {versions}",
         ),
         Finding(
-            "checkpoint", there, f"batch {planned.batch} {'is' if there else 'is not'} in the checkpoint"
+            name="checkpoint",
+            ok=there,
+            detail=f"batch {planned.batch} {'is' if there else 'is not'} in the checkpoint",
         ),
     )
     lost = changes_of(context, planned, versions_back_to(context, planned))
     of_target = lost.pop(planned.target)
     verdict = Verdict(
-        planned.id,
-        all(finding.ok for finding in findings),
-        findings,
-        {"read": planned.rows},
-        of_target.diff,
-        (*planned.notes, *of_target.notes),
-        planned.version,
-        utc_text(context.now_ms()),
-        of_target.table_version,
-        lost,
+        backfill=planned.id,
+        passed=all(finding.ok for finding in findings),
+        findings=findings,
+        accounting={"read": planned.rows},
+        diff=of_target.diff,
+        notes=(*planned.notes, *of_target.notes),
+        shadow_version=planned.version,
+        verified_at=utc_text(context.now_ms()),
+        table_version=of_target.table_version,
+        beside=lost,
     )
     folder.write("verdict", verdict.to_json())
     return verdict

@@ -132,14 +132,14 @@ class AsOfStage:
         if warnings:
             extra["warnings"] = warnings
         entry = LedgerEntry(
-            self._job.name,
-            self._generation,
-            batch,
-            self._job.target.name,
-            "as_of",
-            sources_of(inputs),
-            self._accounting(metrics, splits, asked),
-            self._job.fingerprint,
+            job=self._job.name,
+            generation=self._generation,
+            batch=batch,
+            table=self._job.target.name,
+            kind="as_of",
+            sources=sources_of(inputs),
+            accounting=self._accounting(metrics, splits, asked),
+            fingerprint=self._job.fingerprint,
             extra=extra,
             partitions={topic: found for s in splits.values() for topic, found in s.partitions.items()},
         )

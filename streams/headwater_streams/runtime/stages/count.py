@@ -126,14 +126,14 @@ class CountStage:
             "open": folded - emitted,
         }
         entry = LedgerEntry(
-            self._job.name,
-            self._generation,
-            batch,
-            self._job.target.name,
-            "window",
-            sources_of(inputs),
-            {self._name: terms_of_input},
-            self._job.fingerprint,
+            job=self._job.name,
+            generation=self._generation,
+            batch=batch,
+            table=self._job.target.name,
+            kind="window",
+            sources=sources_of(inputs),
+            accounting={self._name: terms_of_input},
+            fingerprint=self._job.fingerprint,
             extra=extra,
             partitions=split.partitions,
         )

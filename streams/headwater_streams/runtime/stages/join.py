@@ -175,14 +175,14 @@ class JoinStage:
         if warnings:
             extra["warnings"] = warnings
         entry = LedgerEntry(
-            self._job.name,
-            self._generation,
-            batch,
-            self._job.target.name,
-            "join",
-            sources_of(inputs),
-            accounting,
-            self._job.fingerprint,
+            job=self._job.name,
+            generation=self._generation,
+            batch=batch,
+            table=self._job.target.name,
+            kind="join",
+            sources=sources_of(inputs),
+            accounting=accounting,
+            fingerprint=self._job.fingerprint,
             extra=extra,
             partitions=partitions,
         )

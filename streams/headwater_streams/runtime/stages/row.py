@@ -204,19 +204,19 @@ class RowStage:
         if self._keys is not None:
             extra |= self._keys.entry_terms(batch)
         entry = LedgerEntry(
-            self._job.name,
-            self._generation,
-            batch,
-            self._job.target.name,
-            "row",
-            sources,
-            accounting,
-            self._job.fingerprint,
-            state.max_event_time_us,
-            told.seen if self._job.dedup else None,
-            extra | lookups_extra(self._plan, pinned) | self._cold.told(),
-            passed.partitions(),
-            told.seen_changed if self._job.dedup else None,
+            job=self._job.name,
+            generation=self._generation,
+            batch=batch,
+            table=self._job.target.name,
+            kind="row",
+            sources=sources,
+            accounting=accounting,
+            fingerprint=self._job.fingerprint,
+            max_event_time_us=state.max_event_time_us,
+            seen=told.seen if self._job.dedup else None,
+            extra=extra | lookups_extra(self._plan, pinned) | self._cold.told(),
+            partitions=passed.partitions(),
+            seen_changed=told.seen_changed if self._job.dedup else None,
         )
         return entry, state
 
@@ -297,14 +297,14 @@ class RowStage:
     ) -> None:
         expected = {name: {"quarantined": terms["quarantined"]} for name, terms in accounting.items()}
         entry = LedgerEntry(
-            self._job.name,
-            self._generation,
-            batch,
-            self._job.target.quarantine_table,
-            "side",
-            sources,
-            expected,
-            self._job.fingerprint,
+            job=self._job.name,
+            generation=self._generation,
+            batch=batch,
+            table=self._job.target.quarantine_table,
+            kind="side",
+            sources=sources,
+            accounting=expected,
+            fingerprint=self._job.fingerprint,
         )
         path = self._context.home.table(self._job.target.quarantine_table)
         write_side(

@@ -139,14 +139,14 @@ class ScdStage(RowStage):
         if expected:
             self._context.step(self._job.name, "before table", batch)
             entry = LedgerEntry(
-                self._job.name,
-                self._generation,
-                batch,
-                self._target.changes_table,
-                "side",
-                sources,
-                {self._name: {"kept": expected}},
-                self._job.fingerprint,
+                job=self._job.name,
+                generation=self._generation,
+                batch=batch,
+                table=self._target.changes_table,
+                kind="side",
+                sources=sources,
+                accounting={self._name: {"kept": expected}},
+                fingerprint=self._job.fingerprint,
             )
             rows = named if every else named.filter(F.col(DELETED))
             write_side(self._context.transaction(self._changes), rows, self._app_id, entry, expected)

@@ -253,14 +253,14 @@ class StatefulInput(ABC):
     ) -> None:
         job = self._plan.job
         entry = LedgerEntry(
-            job.name,
-            self._generation,
-            batch,
-            table,
-            "side",
-            (batch_input.source,),
-            {self.name: {term: expected}},
-            job.fingerprint,
+            job=job.name,
+            generation=self._generation,
+            batch=batch,
+            table=table,
+            kind="side",
+            sources=(batch_input.source,),
+            accounting={self.name: {term: expected}},
+            fingerprint=job.fingerprint,
         )
         # Each input commits on its own, so each has a mark of its own.
         app_id = f"{job.app_id(self._generation)}/{self.name}{apart}"

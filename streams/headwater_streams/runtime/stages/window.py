@@ -144,15 +144,15 @@ class WindowStage:
         if warnings:
             extra["warnings"] = warnings
         entry = LedgerEntry(
-            self._job.name,
-            self._generation,
-            batch,
-            self._job.target.name,
-            "window",
-            sources_of(inputs),
-            accounting,
-            self._job.fingerprint,
-            self._newest_by(metrics),
+            job=self._job.name,
+            generation=self._generation,
+            batch=batch,
+            table=self._job.target.name,
+            kind="window",
+            sources=sources_of(inputs),
+            accounting=accounting,
+            fingerprint=self._job.fingerprint,
+            max_event_time_us=self._newest_by(metrics),
             extra=extra,
             partitions=split.partitions,
         )

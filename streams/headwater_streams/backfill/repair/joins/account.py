@@ -76,7 +76,9 @@ def _balanced(plan: JobPlan, terms: dict[str, int], now: dict[str, int]) -> Find
     spelled = " + ".join(f"{terms[name]} {name}" for name in _PARTS)
     told = f"read {terms['read']} {'is' if balanced else 'is not'} {spelled}; {terms['written']} rows were written, of "
     told += ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in there.items())
-    return Finding("accounting", balanced and there == wanted and terms["written"] == now["rows"], told)
+    return Finding(
+        name="accounting", ok=balanced and there == wanted and terms["written"] == now["rows"], detail=told
+    )
 
 
 def _once(
@@ -89,8 +91,8 @@ def _once(
     rows, places = distinct_offsets(there)
     in_range = count_of(planned.ranges)
     return Finding(
-        "offsets once",
-        offsets == in_range and rows == places == terms["read"],
-        f"{counted(in_range, 'offset')} in the range, {offsets:,} in the steps; {counted(rows, 'row')} of "
+        name="offsets once",
+        ok=offsets == in_range and rows == places == terms["read"],
+        detail=f"{counted(in_range, 'offset')} in the range, {offsets:,} in the steps; {counted(rows, 'row')} of "
         f"{counted(places, 'offset')} there, {terms['read']:,} read",
     )

@@ -244,6 +244,6 @@ def _chunks(lefts: Ranges, rights: Ranges, rows_per_chunk: int) -> tuple[Chunk, 
 
     parts: Sequence[tuple[Ranges, Ranges]] = [(part(lefts, n), part(rights, n)) for n in range(count)]
     return tuple(
-        Chunk(number, count_of(left) + count_of(right), lefts=left, rights=right)
+        Chunk(number=number, rows=count_of(left) + count_of(right), lefts=left, rights=right)
         for number, (left, right) in enumerate(each for each in parts if any(each))
     )

@@ -70,12 +70,14 @@ def _findings(
         complete = there == (accounting["read"], accounting["read"])
     return [
         Finding(
-            "accounting", balanced, f"read {accounting['read']} {'is' if balanced else 'is not'} {spelled}"
+            name="accounting",
+            ok=balanced,
+            detail=f"read {accounting['read']} {'is' if balanced else 'is not'} {spelled}",
         ),
         Finding(
-            "offsets once",
-            offsets == planned_offsets and complete,
-            f"{counted(planned_offsets, 'offset')} in the range, {offsets:,} in the chunks, "
+            name="offsets once",
+            ok=offsets == planned_offsets and complete,
+            detail=f"{counted(planned_offsets, 'offset')} in the range, {offsets:,} in the chunks, "
             f"{counted(accounting['read'], 'record')} read"
             + (f"; no record at {counted(missing, 'offset')}" if missing else ""),
         ),

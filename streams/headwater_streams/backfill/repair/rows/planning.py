@@ -172,9 +172,9 @@ def _chunks(
         size = count_of(common)
         versions = {**batch.lookups, **pinned}
         if ids and (rows + size > rows_per_chunk or versions != before):
-            chunks.append(Chunk(len(chunks), rows, batches=tuple(ids)))
+            chunks.append(Chunk(number=len(chunks), rows=rows, batches=tuple(ids)))
             ids, rows = [], 0
-        ids.append(LiveBatchId(batch.id.generation, batch.id.batch, common))
+        ids.append(LiveBatchId(generation=batch.id.generation, batch=batch.id.batch, ranges=common))
         rows += size
         before = versions
-    return (*chunks, Chunk(len(chunks), rows, batches=tuple(ids)))
+    return (*chunks, Chunk(number=len(chunks), rows=rows, batches=tuple(ids)))

@@ -95,16 +95,21 @@ def _findings(
     covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])
     rows, offsets = distinct_offsets(read)
     return [
-        Finding("accounting", balanced, identity if balanced else identity.replace(" = ", " is not ")),
         Finding(
-            "windows once",
-            tiled and covered and len(entries) == len(spans),
-            f"{counted(len(spans), 'chunk tiles', 'chunks tile')} [{iso(spans[0][0])}, {iso(spans[-1][1])})",
+            name="accounting",
+            ok=balanced,
+            detail=identity if balanced else identity.replace(" = ", " is not "),
         ),
         Finding(
-            "offsets once",
-            rows == accounting["read"] and (shared or rows == offsets),
-            f"{counted(rows, 'row')} of {counted(offsets, 'offset')} in the windows, {accounting['read']:,} read",
+            name="windows once",
+            ok=tiled and covered and len(entries) == len(spans),
+            detail=f"{counted(len(spans), 'chunk tiles', 'chunks tile')} [{iso(spans[0][0])}, {iso(spans[-1][1])})",
+        ),
+        Finding(
+            name="offsets once",
+            ok=rows == accounting["read"] and (shared or rows == offsets),
+            detail=f"{counted(rows, 'row')} of {counted(offsets, 'offset')} in the windows, "
+            f"{accounting['read']:,} read",
         ),
     ]
 

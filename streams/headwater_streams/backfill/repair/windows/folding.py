@@ -38,7 +38,7 @@ def folded_before(earlier: Sequence[Folded], start_us: Column) -> Column:
     """True for a row, with its commit, that a backfill has folded into the window that begins there, never NULL."""
     condition: Column = F.lit(False)
     for one in earlier:
-        inside = Affected({}, one.windows).of_times(start_us)
+        inside = Affected(ranges={}, windows=one.windows).of_times(start_us)
         until = F.struct(F.lit(one.until[0]), F.lit(one.until[1]).cast("long"))
         condition |= inside & (F.struct(F.col(GENERATION), F.col(BATCH)) <= until)
     return F.coalesce(condition, F.lit(False))

@@ -208,10 +208,10 @@ def _chunks(windows: Sequence[_Window], spans: Sequence[Span], rows_per_chunk: i
     rows = 0
     for window in windows:
         if rows and rows + window.rows > rows_per_chunk:
-            chunks.append(Chunk(len(chunks), rows, span=(start, window.start_us)))
+            chunks.append(Chunk(number=len(chunks), rows=rows, span=(start, window.start_us)))
             start, rows = window.start_us, 0
         rows += window.rows
-    return (*chunks, Chunk(len(chunks), rows, span=(start, end)))
+    return (*chunks, Chunk(number=len(chunks), rows=rows, span=(start, end)))
 
 
 def _closed_until(job_plan: JobPlan, history: TableHistory) -> int | None:

@@ -312,7 +312,7 @@ def _chunks(begun: Sequence[_Begun], spans: Sequence[Span], rows_per_chunk: int)
         rows += one.rows
     bounds = zip(cuts, [*cuts[1:], end], [*counts, rows], strict=True)
     return tuple(
-        Chunk(number, some, span=(low, high), moments=_moments(begun, low, high))
+        Chunk(number=number, rows=some, span=(low, high), moments=_moments(begun, low, high))
         for number, (low, high, some) in enumerate(bounds)
     )
 
