@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, source_to_json
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.cleaning import clean_log, next_versions
@@ -135,7 +135,7 @@ def test_log_that_a_new_generation_reads_again_for_its_state_is_kept(tmp_path: P
     home = Home(tmp_path)
     _ran(home, 12, checkpoint_at=4)
     read = SourceRange(input="good", ranges={}, table=TABLE, versions=(0, 8))
-    again = {"warm_up": {"watermark_ms": 5, "sources": [source_to_json(replace(read, versions=(3, 8)))]}}
+    again = {"warm_up": {"watermark_ms": 5, "sources": [replace(read, versions=(3, 8)).to_json()]}}
     begun = _entry(-1, job="hourly", table="gold.hourly", kind="generation", sources=(), extra=again)
     for entry in (_entry(0, job="hourly", table="gold.hourly", sources=(read,)), begun):
         _commit(home, entry)

@@ -28,7 +28,7 @@ def test_entry_to_json_and_back_is_the_same() -> None:
 
 
 def test_entry_metadata_of_others_is_not_an_entry() -> None:
-    for text in (None, "", "{}", "hello", '{"headwater": 2}', '["headwater"]', '{"headwater": '):
+    for text in (None, "", "{}", "hello", '{"headwater": "2"}', '["headwater"]', '{"headwater": '):
         assert LedgerEntry.from_json(text) is None
 
 

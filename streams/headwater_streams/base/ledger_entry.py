@@ -90,6 +90,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from headwater_streams.base.record import Part, Record
+
 Kind = Literal["row", "scd", "window", "join", "as_of", "side", "backfill", "generation"]
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 """Half-open offset ranges: topic -> partition -> (start, end)."""
@@ -100,6 +102,8 @@ WATERMARK = "watermark_ms"
 """In `extra`: the watermark that Spark ran the batch with; null before there was one."""
 INPUT_WATERMARKS = "watermarks_ms"
 """In a join's `extra`: the watermark of each input behind the batch; null where nothing was seen of it."""
+WARM_UP = "warm_up"
+"""In the `extra` of an entry that began a generation: what it reads again for its state."""
 NO_WATERMARK_MS = -377_705_116_800_000
 """The watermark of a query that has seen nothing yet: the year -9999, before every event."""
 
@@ -114,7 +118,7 @@ TERMS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceRange:
+class SourceRange(Part):
     """What a batch read of one input.
 
     Attributes:
@@ -126,6 +130,8 @@ class SourceRange:
         left_out: Those of them whose rows were not read: a rollback had taken them back by then.
     """
 
+    WHAT = "a source of a ledger entry"
+
     input: str
     ranges: Ranges
     topic: str | None = None
@@ -133,10 +139,51 @@ class SourceRange:
     versions: tuple[int, int] | None = None
     left_out: tuple[int, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """The source as it stands in an entry."""
+        value: dict[str, Any] = {"input": self.input}
+        if self.topic is not None:
+            value["topic"] = self.topic
+        if self.table is not None:
+            value["table"] = self.table
+        if self.versions is not None:
+            value["versions"] = list(self.versions)
+        if self.left_out:
+            value["left_out"] = list(self.left_out)
+        value["ranges"] = {
+            topic: {str(partition): list(pair) for partition, pair in partitions.items()}
+            for topic, partitions in self.ranges.items()
+        }
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "SourceRange":
+        """The source that stands in an entry."""
+        value = cls.checked(value)
+        ranges = {
+            topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
+            for topic, partitions in value["ranges"].items()
+        }
+        versions = value.get("versions")
+        return cls(
+            input=value["input"],
+            ranges=ranges,
+            topic=value.get("topic"),
+            table=value.get("table"),
+            versions=None if versions is None else (versions[0], versions[1]),
+            left_out=tuple(value.get("left_out", ())),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerEntry:
-    """One commit of a job: where its rows came from and what became of every row read."""
+class LedgerEntry(Record):
+    """One commit of a job: where its rows came from and what became of every row read.
+
+    What `extra` may have depends on the kind of commit, see the module, and its keys are not looked at.
+    """
+
+    WHAT = "a ledger entry"
+    FORMAT_KEY = "headwater"
 
     job: str
     generation: int
@@ -192,14 +239,14 @@ class LedgerEntry:
     def to_json(self) -> str:
         """The entry as it stands in `userMetadata`."""
         value: dict[str, Any] = {
-            "headwater": 1,
+            self.FORMAT_KEY: self.FORMAT,
             "job": self.job,
             "generation": self.generation,
             "batch": self.batch,
             "table": self.table,
             "kind": self.kind,
             "fingerprint": self.fingerprint,
-            "sources": [source_to_json(source) for source in self.sources],
+            "sources": [source.to_json() for source in self.sources],
             "accounting": {name: dict(terms) for name, terms in self.accounting.items()},
         }
         if self.max_event_time_us is not None:
@@ -219,22 +266,30 @@ class LedgerEntry:
 
     @classmethod
     def from_json(cls, text: str | None) -> "LedgerEntry | None":
-        """The entry in a commit's `userMetadata`, or None if the commit is not a job's."""
+        """The entry in a commit's `userMetadata`, or None if the commit is not a job's.
+
+        Raises:
+            NewerRecordError: A newer Headwater wrote it.
+            ValueError: It is no entry.
+        """
         if not text or '"headwater"' not in text:
             return None
         try:
             value = json.loads(text)
         except ValueError:
             return None
-        if not isinstance(value, dict) or value.get("headwater") != 1:
-            return None
+        if not isinstance(value, dict) or type(value.get(cls.FORMAT_KEY)) is not int:
+            return None  # whoever has a key of that name
+        value = cls.checked(value)
+        for source in value.get("extra", {}).get(WARM_UP, {}).get("sources", ()):
+            SourceRange.checked(source)
         return cls(
             job=value["job"],
             generation=value["generation"],
             batch=value["batch"],
             table=value["table"],
             kind=value["kind"],
-            sources=tuple(source_from_json(source) for source in value["sources"]),
+            sources=tuple(SourceRange.from_json(source) for source in value["sources"]),
             accounting=value["accounting"],
             fingerprint=value.get("fingerprint", ""),
             max_event_time_us=value.get("max_event_time_us"),
@@ -275,8 +330,8 @@ def watermark_from_json(told: int | None) -> int:
 
 def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
     """What a generation that an entry began reads again for its state; nothing for other entries."""
-    found = entry.extra.get("warm_up", {}) if entry.kind == "generation" else {}
-    return tuple(source_from_json(source) for source in found.get("sources", ()))
+    found = entry.extra.get(WARM_UP, {}) if entry.kind == "generation" else {}
+    return tuple(SourceRange.from_json(source) for source in found.get("sources", ()))
 
 
 def counted_in_windows(terms: Mapping[str, int]) -> int:
@@ -323,38 +378,3 @@ def gone_of(
     return {
         p: (start, min(end, earliest[p])) for p, (start, end) in sorted(read.items()) if start < earliest[p]
     }
-
-
-def source_to_json(source: SourceRange) -> dict[str, Any]:
-    """A source as it stands in an entry."""
-    value: dict[str, Any] = {"input": source.input}
-    if source.topic is not None:
-        value["topic"] = source.topic
-    if source.table is not None:
-        value["table"] = source.table
-    if source.versions is not None:
-        value["versions"] = list(source.versions)
-    if source.left_out:
-        value["left_out"] = list(source.left_out)
-    value["ranges"] = {
-        topic: {str(partition): list(pair) for partition, pair in partitions.items()}
-        for topic, partitions in source.ranges.items()
-    }
-    return value
-
-
-def source_from_json(value: Mapping[str, Any]) -> SourceRange:
-    """The source that stands in an entry."""
-    ranges = {
-        topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
-        for topic, partitions in value["ranges"].items()
-    }
-    versions = value.get("versions")
-    return SourceRange(
-        input=value["input"],
-        ranges=ranges,
-        topic=value.get("topic"),
-        table=value.get("table"),
-        versions=None if versions is None else (versions[0], versions[1]),
-        left_out=tuple(value.get("left_out", ())),
-    )

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
-from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.base.record import NewerRecordError
+from headwater_streams.storage.damage import DamagedFileError, NewerFileError
 from headwater_streams.storage.delta_log import actions_of, has_versions, log_files
+from headwater_streams.storage.records import naming_file
 
 LEDGER_TABLE = "headwater.ledger"
 
@@ -220,6 +222,8 @@ def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
     with reading(copy):
         rows = dataset_of(copy).to_table(filter=wanted).sort_by("version")
     for row in rows.to_pylist():
+        with naming_file(copy, LedgerEntry.WHAT):
+            entry = LedgerEntry.from_json(row["entry"])
         yield Commit(
             row["version"],
             int(row["committed_at"].timestamp() * 1000),
@@ -227,7 +231,7 @@ def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
             row["rows_added"],
             0,
             bool(row["rows_added"]),
-            LedgerEntry.from_json(row["entry"]),
+            entry,
         )
 
 
@@ -250,6 +254,8 @@ def _read(version: int, path: Path) -> Commit:
                 removed_files += 1
                 rows_removed += _records(action["remove"])
                 changed |= bool(action["remove"]["dataChange"])
+    except NewerRecordError as error:
+        raise NewerFileError(path, str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFileError(
             path, f"is no commit of a Delta log ({type(error).__name__}: {error})"

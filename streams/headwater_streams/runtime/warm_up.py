@@ -18,22 +18,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.errors import DataLossError, StreamsError
 from headwater_streams.base.ledger_entry import (
     INPUT_WATERMARKS,
     NO_WATERMARK_MS,
+    WARM_UP,
     WATERMARK,
     LedgerEntry,
     SourceRange,
     merge_ranges,
-    source_to_json,
     warm_up_sources,
     watermark_from_json,
     watermark_to_json,
 )
+from headwater_streams.base.record import NewerRecordError, Part
 from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.windows.counted import CountWindow
@@ -53,12 +54,11 @@ from headwater_streams.spark.checkpoint import (
     table_offset,
 )
 
-_EXTRA = "warm_up"
 _US_PER_MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmUp:
+class WarmUp(Part):
     """What is read again; it stands in the entry that began the generation.
 
     Attributes:
@@ -69,17 +69,37 @@ class WarmUp:
         input_watermarks_ms: Of a join, the watermark of each input behind that commit; see `LedgerEntry`.
     """
 
+    WHAT = "what a generation reads again"
+    STORED_AS: ClassVar[Mapping[str, str]] = {
+        "watermark_ms": WATERMARK,
+        "input_watermarks_ms": INPUT_WATERMARKS,
+    }
+
     watermark_ms: int
     sources: tuple[SourceRange, ...]
     input_watermarks_ms: Mapping[str, int | None] = field(default_factory=dict)
 
     def told(self) -> dict[str, Any]:
         """What the entry's `extra` says of it."""
-        sources = [source_to_json(source) for source in self.sources]
+        return {WARM_UP: self.to_json()}
+
+    def to_json(self) -> dict[str, Any]:
+        """What is read again, as it is stored."""
+        sources = [source.to_json() for source in self.sources]
         told: dict[str, Any] = {WATERMARK: watermark_to_json(self.watermark_ms), "sources": sources}
         if self.input_watermarks_ms:
             told[INPUT_WATERMARKS] = dict(self.input_watermarks_ms)
-        return {_EXTRA: told}
+        return told
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "WarmUp":
+        """What was stored."""
+        value = cls.checked(value)
+        return cls(
+            watermark_ms=watermark_from_json(value[WATERMARK]),
+            sources=tuple(SourceRange.from_json(source) for source in value["sources"]),
+            input_watermarks_ms=value.get(INPUT_WATERMARKS, {}),
+        )
 
     @classmethod
     def of(cls, entry: LedgerEntry | None) -> "WarmUp | None":
@@ -87,12 +107,13 @@ class WarmUp:
         sources = warm_up_sources(entry) if entry is not None else ()
         if entry is None or not sources:
             return None
-        told = entry.extra[_EXTRA]
-        return cls(
-            watermark_ms=watermark_from_json(told[WATERMARK]),
-            sources=sources,
-            input_watermarks_ms=told.get(INPUT_WATERMARKS, {}),
-        )
+        try:
+            return cls.from_json(entry.extra[WARM_UP])
+        except NewerRecordError as error:
+            raise StreamsError(
+                f"{entry.table}: what generation {entry.generation} of job {entry.job!r} is to read again {error}; a "
+                "newer Headwater wrote it: update this one"
+            ) from error
 
     def source(self, declared: Input) -> SourceRange | None:
         """What is read again of one input."""

@@ -68,6 +68,19 @@ class DamagedFileError(StreamsError):
         return DamagedFileError(self.path, self.what, remedy)
 
 
+class NewerFileError(DamagedFileError):
+    """A file of a home is as a newer Headwater wrote it, and this one does not know all that it says; nothing is to be
+    mended, nor written in its place."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        """Args: the file; what is not known, as a predicate."""
+        super().__init__(path, what, "a newer Headwater wrote it: update this one")
+
+    def with_remedy(self, remedy: str) -> "DamagedFileError":
+        """The same: the remedy is known."""
+        return self
+
+
 def place_of(path: Path) -> Place:
     """Whose a file is, by its path alone."""
     parts = path.parts

@@ -6,7 +6,7 @@ checksum says that Hadoop keeps beside what Spark wrote; deltalake, which compac
 
 import mmap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.record import NewerRecordError
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_log import (
     actions_of,
@@ -124,7 +125,8 @@ def added_by(table: Path, name: str) -> str:
         entry, adds = None, False
         for action in actions_of(path):
             if "commitInfo" in action:
-                entry = LedgerEntry.from_json(action["commitInfo"].get("userMetadata"))
+                with suppress(NewerRecordError):
+                    entry = LedgerEntry.from_json(action["commitInfo"].get("userMetadata"))
             adds |= "add" in action and action["add"]["path"] == name
         if adds:
             whose = f" (batch {entry.batch} of job {entry.job!r})" if entry and entry.is_batch else ""
