@@ -50,9 +50,24 @@ def test_suite_knows_the_aggregates_of_a_batch_check_alone():
 
 def result(home: Path, **changes: object) -> SuiteResult:
     outcomes = (
-        Outcome("a", "a: every row: x > 0", "critical", True, "0 of 3 rows unexpected", 0),
-        Outcome("b", "b: every row: x > 1", "critical", False, "1 of 3 rows unexpected", 1, ('{"x":1}',)),
-        Outcome("c", "c", "warning", False, "", error="no such column"),
+        Outcome(
+            name="a",
+            text="a: every row: x > 0",
+            severity="critical",
+            passed=True,
+            observed="0 of 3 rows unexpected",
+            unexpected_count=0,
+        ),
+        Outcome(
+            name="b",
+            text="b: every row: x > 1",
+            severity="critical",
+            passed=False,
+            observed="1 of 3 rows unexpected",
+            unexpected_count=1,
+            unexpected_sample=('{"x":1}',),
+        ),
+        Outcome(name="c", text="c", severity="warning", passed=False, observed="", error="no such column"),
     )
     fields = {
         "table": "silver.departures",
@@ -62,7 +77,7 @@ def result(home: Path, **changes: object) -> SuiteResult:
         "ran_at": "2013-01-01T10:00:00+00:00",
         "seconds": 0.5,
         "outcomes": outcomes,
-        "skipped": (Skipped("d", "because"),),
+        "skipped": (Skipped(name="d", reason="because"),),
     } | changes
     return SuiteResult(
         **fields, folder=result_folder(home, str(fields["table"]), int(str(fields["version"])))

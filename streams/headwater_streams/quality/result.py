@@ -1,20 +1,22 @@
 """What a suite found, and where it is kept: `<home>/quality/<table>/v<version>/result.json`."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headwater_streams.base.names import is_table_name
+from headwater_streams.base.record import Part, Record
 from headwater_streams.quality.suite import Severity, Skipped
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.records import naming_file
 from headwater_streams.storage.stored_files import parsed_json, read_bytes
 
 RESULT_FILE, DOCS_FILE = "result.json", "index.html"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome(Part):
     """What one expectation found.
 
     Attributes:
@@ -28,6 +30,8 @@ class Outcome:
         error: Why it could not be evaluated, at all or for some row; None if it was.
     """
 
+    WHAT = "the outcome of an expectation"
+
     name: str
     text: str
     severity: Severity
@@ -37,9 +41,28 @@ class Outcome:
     unexpected_sample: tuple[str, ...] = ()
     error: str | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a result has it."""
+        return {
+            "name": self.name,
+            "text": self.text,
+            "severity": self.severity,
+            "passed": self.passed,
+            "observed": self.observed,
+            "unexpected_count": self.unexpected_count,
+            "unexpected_sample": list(self.unexpected_sample),
+            "error": self.error,
+        }
 
-@dataclass(frozen=True, slots=True)
-class SuiteResult:
+    @classmethod
+    def from_json(cls, value: Any) -> "Outcome":
+        """The outcome that stands in a result."""
+        known = cls.checked(value)
+        return cls(**{**known, "unexpected_sample": tuple(known["unexpected_sample"])})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuiteResult(Record):
     """What a suite found in one version of a table.
 
     Attributes:
@@ -53,6 +76,9 @@ class SuiteResult:
         skipped: Checks that the table cannot be judged by.
         folder: Where result and Data Docs are.
     """
+
+    WHAT = "the result of a suite"
+    MORE_KEYS = frozenset(("docs",))
 
     table: str
     version: int
@@ -81,7 +107,34 @@ class SuiteResult:
 
     def to_json(self) -> dict[str, Any]:
         """The result as it is stored and printed."""
-        return asdict(self) | {"folder": str(self.folder), "docs": str(self.docs)}
+        return self.version_key() | {
+            "table": self.table,
+            "version": self.version,
+            "passed": self.passed,
+            "rows": self.rows,
+            "ran_at": self.ran_at,
+            "seconds": self.seconds,
+            "outcomes": [outcome.to_json() for outcome in self.outcomes],
+            "skipped": [skipped.to_json() for skipped in self.skipped],
+            "folder": str(self.folder),
+            "docs": str(self.docs),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "SuiteResult":
+        """The result as it was stored; its folder is where it was written to, and may have been moved since."""
+        known = cls.checked(value)
+        return cls(
+            table=known["table"],
+            version=known["version"],
+            passed=known["passed"],
+            rows=known["rows"],
+            ran_at=known["ran_at"],
+            seconds=known["seconds"],
+            outcomes=tuple(Outcome.from_json(outcome) for outcome in known["outcomes"]),
+            skipped=tuple(Skipped.from_json(skipped) for skipped in known["skipped"]),
+            folder=Path(known["folder"]),
+        )
 
 
 def result_folder(home: Path, table: str, version: int) -> Path:
@@ -94,19 +147,12 @@ def load_result(folder: Path) -> SuiteResult:
 
     Raises:
         DamagedFileError: There is none in that folder, or it is not what a run writes.
+        NewerFileError: A newer Headwater wrote it.
     """
     path = folder / RESULT_FILE
     stored = parsed_json(path, read_bytes(path))
-    try:
-        outcomes = tuple(
-            Outcome(**(outcome | {"unexpected_sample": tuple(outcome["unexpected_sample"])}))
-            for outcome in stored["outcomes"]
-        )
-        skipped = tuple(Skipped(**each) for each in stored["skipped"])
-        del stored["docs"]
-        return SuiteResult(**(stored | {"outcomes": outcomes, "skipped": skipped, "folder": folder}))
-    except (KeyError, TypeError) as error:
-        raise DamagedFileError(path, f"is not what a run writes ({error})") from error
+    with naming_file(path, SuiteResult.WHAT):
+        return replace(SuiteResult.from_json(stored), folder=folder)
 
 
 def _pass_over(damaged: DamagedFileError) -> None:

@@ -175,7 +175,9 @@ def _applicable(
             if each.name not in on_input:
                 raise SuiteError(f"check {each.name!r} does not fit the table: {why}") from error
             skipped.append(
-                Skipped(each.name, f"it judges the job's input; the table cannot answer it ({why})")
+                Skipped(
+                    name=each.name, reason=f"it judges the job's input; the table cannot answer it ({why})"
+                )
             )
     return tuple(kept), tuple(skipped)
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headwater_streams.base.check import Check
 from headwater_streams.base.condition import aggregates_in
+from headwater_streams.base.record import Part
 
 Severity = Literal["critical", "warning"]
 Kind = Literal["rows", "aggregate", "no_nulls", "unique"]
@@ -53,12 +54,23 @@ class Verdict:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped(Part):
     """A check that a suite over the table cannot judge, and why."""
+
+    WHAT = "a skipped check"
 
     name: str
     reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as it is stored."""
+        return {"name": self.name, "reason": self.reason}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Skipped":
+        """The same as it was stored."""
+        return cls(**cls.checked(value))
 
 
 def expectations_for(
@@ -79,7 +91,9 @@ def expectations_for(
     skipped: list[Skipped] = []
     for check in checks:
         if check.level == "batch" and check.on == "input":
-            skipped.append(Skipped(check.name, "it judges each batch of the job's input, not the table"))
+            skipped.append(
+                Skipped(name=check.name, reason="it judges each batch of the job's input, not the table")
+            )
             continue
         is_row = check.level == "row"
         expected.append(

@@ -1,6 +1,5 @@
 """What a checkpoint is made with, as the job is now: worked out, kept and moved; see `spark.run_facts`."""
 
-import dataclasses
 import re
 from collections.abc import Collection
 from dataclasses import replace
@@ -14,7 +13,7 @@ from headwater_streams.spark.run_facts import InputFacts, RunFacts, facts_of_las
 from headwater_streams.storage.damage import FACTS_FILE
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import table_id
-from headwater_streams.storage.stored_files import write_json
+from headwater_streams.storage.records import write_record
 
 _ADDRESS = re.compile(
     r" at 0x[0-9a-f]+"
@@ -71,7 +70,7 @@ def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
             now, shuffle_partitions=before.shuffle_partitions, state_store=before.state_store, inputs=inputs
         )
     if now != before:
-        write_json(checkpoint / FACTS_FILE, dataclasses.asdict(now))
+        write_record(checkpoint / FACTS_FILE, now)
     return now
 
 
@@ -92,7 +91,7 @@ def move_facts(checkpoint: Path, context: StageContext, tables: Collection[str] 
         name: replace(each, ids={s: ids[s] if s in tables else found for s, found in each.ids.items()})
         for name, each in before.inputs.items()
     }
-    write_json(checkpoint / FACTS_FILE, dataclasses.asdict(replace(before, targets=targets, inputs=inputs)))
+    write_record(checkpoint / FACTS_FILE, replace(before, targets=targets, inputs=inputs))
 
 
 def _table_id(path: Path) -> str | None:

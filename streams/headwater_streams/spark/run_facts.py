@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater_streams.base.record import Part, Record
 from headwater_streams.spark.checkpoint import last_planned
-from headwater_streams.storage.damage import FACTS_FILE, DamagedFileError
-from headwater_streams.storage.stored_files import read_json
+from headwater_streams.storage.damage import FACTS_FILE
+from headwater_streams.storage.records import read_record
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputFacts:
+class InputFacts(Part):
     """One input.
 
     Attributes:
@@ -31,10 +32,26 @@ class InputFacts:
         columns: The types of its columns.
     """
 
+    WHAT = "the facts of an input"
+
     kind: str
     ids: Mapping[str, str | None]
     watermark: str | None
     columns: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as they are stored."""
+        return {
+            "kind": self.kind,
+            "ids": dict(self.ids),
+            "watermark": self.watermark,
+            "columns": dict(self.columns),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "InputFacts":
+        """The facts as they were stored."""
+        return cls(**cls.checked(value))
 
     @property
     def source(self) -> str:
@@ -43,7 +60,7 @@ class InputFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFacts:
+class RunFacts(Record):
     """What decides whether a checkpoint and a job belong together; see the module.
 
     Attributes:
@@ -62,6 +79,8 @@ class RunFacts:
         fingerprint: A digest of the function and its declaration.
     """
 
+    WHAT = "the facts of a run"
+
     spark: str
     kind: str
     targets: Mapping[str, str | None]
@@ -76,6 +95,34 @@ class RunFacts:
     dedup: str
     fingerprint: str
 
+    def to_json(self) -> dict[str, Any]:
+        """The facts as they are stored."""
+        return self.version_key() | {
+            "spark": self.spark,
+            "kind": self.kind,
+            "targets": dict(self.targets),
+            "keys": list(self.keys),
+            "mode": self.mode,
+            "inputs": {name: each.to_json() for name, each in self.inputs.items()},
+            "operator": self.operator,
+            "state": list(self.state),
+            "columns": dict(self.columns),
+            "shuffle_partitions": self.shuffle_partitions,
+            "state_store": self.state_store,
+            "dedup": self.dedup,
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "RunFacts":
+        """The facts as they were stored."""
+        known = dict(cls.checked(value))
+        known.pop(cls.FORMAT_KEY, None)
+        inputs = {name: InputFacts.from_json(found) for name, found in known["inputs"].items()}
+        return cls(
+            **{**known, "keys": tuple(known["keys"]), "state": tuple(known["state"]), "inputs": inputs}
+        )
+
     @property
     def topic_ids(self) -> dict[str, str | None]:
         """The topics of all inputs, each with its own id."""
@@ -88,14 +135,9 @@ def facts_of_last_run(checkpoint: Path) -> RunFacts | None:
 
     Raises:
         DamagedFileError: The file is not what was written.
+        NewerFileError: A newer Headwater wrote it.
     """
     path = checkpoint / FACTS_FILE
     if last_planned(checkpoint) is None or not path.exists():
         return None
-    value: dict[str, Any] = read_json(path)
-    try:
-        inputs = {name: InputFacts(**found) for name, found in value.pop("inputs").items()}
-        keys, state = tuple(value["keys"]), tuple(value["state"])
-        return RunFacts(**{**value, "keys": keys, "state": state, "inputs": inputs})
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedFileError(path, f"is not what a run writes ({error})") from error
+    return read_record(path, RunFacts)

@@ -12,12 +12,15 @@ without them.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.record import Record
 from headwater_streams.operators.recording import recording
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.plan import JobPlan
@@ -27,7 +30,7 @@ from headwater_streams.spark.checkpoint import is_committed, last_planned
 from headwater_streams.spark.gateway import compute
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_rows import dataset_of
-from headwater_streams.storage.stored_files import read_json, write_json
+from headwater_streams.storage.records import read_record, write_record
 
 FOLDER = "failing"
 """Below a checkpoint: `N.json` is what was found in batch N, `before.json` in generations that this one goes on from;
@@ -38,6 +41,34 @@ _REMEDY = "remove it: the rows that it names are found again where they raise"
 
 Found = Mapping[str, Mapping[Place, str]]
 """Rows by input and coordinates, with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailingRows(Record):
+    """What a file of the folder holds; every key is the name of an input, but that of the version, which is none."""
+
+    WHAT = "the list of failing rows"
+    FORMAT_KEY = "#format"
+
+    rows: Found
+
+    def to_json(self) -> dict[str, Any]:
+        """The list as it is stored."""
+        return self.version_key() | {
+            name: [[*place, why] for place, why in sorted(each.items())] for name, each in self.rows.items()
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "FailingRows":
+        """The list as it was stored."""
+        cls.require_version(value)
+        return cls(
+            rows={
+                name: {(topic, p, offset): why for topic, p, offset, why in rows}
+                for name, rows in value.items()
+                if name != cls.FORMAT_KEY
+            }
+        )
 
 
 def known_failing(checkpoint: Path) -> dict[str, dict[Place, str]]:
@@ -98,17 +129,14 @@ def _known(paths: Iterable[Path]) -> dict[str, dict[Place, str]]:
 
 def _take(found: dict[str, dict[Place, str]], path: Path) -> None:
     try:
-        for name, rows in read_json(path).items():
-            found.setdefault(name, {}).update({(topic, p, offset): why for topic, p, offset, why in rows})
+        for name, rows in read_record(path, FailingRows).rows.items():
+            found.setdefault(name, {}).update(rows)
     except DamagedFileError as error:
         raise error.with_remedy(_REMEDY) from error
-    except (TypeError, ValueError) as error:
-        raise DamagedFileError(path, f"does not name rows ({error})", _REMEDY) from error
 
 
 def _write(path: Path, found: Found) -> None:
-    rows = {name: [[*place, why] for place, why in sorted(each.items())] for name, each in found.items()}
-    write_json(path, rows)
+    write_record(path, FailingRows(rows=found))
 
 
 def find_failing(
