@@ -16,17 +16,21 @@ from headwater.cli._backfill import parse_offsets
 from headwater.cli._backfill_run import told_how_to_go_on
 from headwater.errors import UsageError
 from headwater_streams.backfill.history import TableHistory, intersection, require_none_half_done
+from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, FurtherTable, PinnedInput
+from headwater_streams.backfill.results import RollbackResult, SwapResult
 from headwater_streams.backfill.rewind.sides import why_not_undone
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
+from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.repairs import half_done
 from headwater_streams.plan.job import bind
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
+from record_examples import EXAMPLES
 
 clicks = hw.topic("clicks", schema="n INT")
 
@@ -242,7 +246,7 @@ def test_status_planned_then_paused_and_a_second_process_is_refused(tmp_path: Pa
     home = Home(tmp_path)
     log(home.table("gold.delays"), batch_entry(0, 0, 4))
     folder = BackfillFolder(home, "delays-1")
-    folder.write("plan", plan_of().to_json())
+    folder.write(plan_of())
     assert status(home, "delays-1")["state"] == "planned"
     assert pause(home, "delays-1")["state"] == "paused"
     assert [found["id"] for found in list_backfills(home)] == ["delays-1"]
@@ -259,7 +263,7 @@ def test_pause_of_what_was_swapped_in_is_refused(actions: list[str], state: str,
     home = Home(tmp_path)
     entries = [backfill_entry("delays-1", action, 4) for action in actions]
     log(home.table("gold.delays"), batch_entry(0, 0, 4), *entries)
-    BackfillFolder(home, "delays-1").write("plan", plan_of().to_json())
+    BackfillFolder(home, "delays-1").write(plan_of())
     assert status(home, "delays-1")["state"] == state
     with pytest.raises(BackfillError, match=f"'delays-1' is {state}, and has nothing to pause"):
         pause(home, "delays-1")
@@ -373,33 +377,33 @@ def test_times_of_another_kind_are_told_in_a_sentence(given: Any, told: str) -> 
         Selection.of(None, given, None, None)
 
 
-FILES = {
-    "progress": "headwater backfill run delays-1",
-    "verdict": "headwater backfill verify delays-1",
-    "swap": "headwater backfill swap delays-1",
-    "rollback": "headwater backfill rollback delays-1",
+FILES: dict[Any, str] = {
+    Progress: "headwater backfill run delays-1",
+    Verdict: "headwater backfill verify delays-1",
+    SwapResult: "headwater backfill swap delays-1",
+    RollbackResult: "headwater backfill rollback delays-1",
 }
 """What each file of a backfill is written again by."""
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGES.keys() - {"gone"}))
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("record", FILES)
 def test_damaged_file_of_a_backfill_is_told_with_what_writes_it_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], record: Any, damage: str
 ) -> None:
     home = Home(tmp_path)
     log(home.table("gold.delays"), batch_entry(0, 0, 4))
     for backfill in ("delays-1", "delays-2"):
-        BackfillFolder(home, backfill).write("plan", plan_of(id=backfill).to_json())
+        BackfillFolder(home, backfill).write(plan_of(id=backfill))
     folder = BackfillFolder(home, "delays-1")
-    folder.write(name, {"passed": True, "digest": "aa", "state": "done", "more": "x" * 50})
-    path = folder.path / f"{name}.json"
+    folder.write(next(iter(EXAMPLES[record].values())))  # type: ignore[arg-type]
+    path = folder.path / f"{record.FILE}.json"
     DAMAGES[damage](path)
-    assert folder.known(name) is None, "the verb that writes it is not kept from it"
+    assert folder.known(record) is None, "the verb that writes it is not kept from it"
     with pytest.raises(DamagedFileError) as told:
         status(home, "delays-1")
     assert str(told.value).startswith(f"the backfill 'delays-1': {path} is ")
-    assert str(told.value).endswith(f"; it is written again by {FILES[name]}")
+    assert str(told.value).endswith(f"; it is written again by {FILES[record]}")
     assert main(["backfill", "list", "--json", "--home", str(tmp_path)]) == 1
     printed = capsys.readouterr()
     assert [each["id"] for each in json.loads(printed.out)] == ["delays-2"]
@@ -413,7 +417,7 @@ def test_damaged_plan_is_told_and_the_others_are_listed(
     home = Home(tmp_path)
     log(home.table("gold.delays"), batch_entry(0, 0, 4))
     for backfill in ("delays-1", "delays-2"):
-        BackfillFolder(home, backfill).write("plan", plan_of(id=backfill).to_json())
+        BackfillFolder(home, backfill).write(plan_of(id=backfill))
     folder = BackfillFolder(home, "delays-1")
     folder.shadow.mkdir()
     path = folder.path / "plan.json"

@@ -130,7 +130,7 @@ def rewind(tmp_path: Path) -> BackfillFolder:
     )  # fmt: skip
     folder = BackfillFolder(Home(tmp_path), "split-1")
     folder.path.mkdir(parents=True)
-    folder.write("plan", planned.to_json())
+    folder.write(planned)
     return folder
 
 
@@ -143,8 +143,8 @@ def test_list_says_what_a_rewind_reads_and_that_it_has_no_steps(
     assert told[:7] == ["split-1", "rewind", "done", "split", "silver.people,", "silver.bots", "4"]
 
 
-def verdict_of(passed: bool) -> dict[str, Any]:
-    made = Verdict(
+def verdict_of(passed: bool) -> Verdict:
+    return Verdict(
         backfill="split-1",
         passed=passed,
         findings=(),
@@ -154,7 +154,6 @@ def verdict_of(passed: bool) -> dict[str, Any]:
         shadow_version=2,
         verified_at="",
     )
-    return replace(made, passed=passed).to_json()
 
 
 def test_run_of_a_rewind_has_nothing_to_run(
@@ -165,7 +164,7 @@ def test_run_of_a_rewind_has_nothing_to_run(
     for verb in ("run", "resume"):
         assert main(["backfill", verb, *where]) == 0
         assert capsys.readouterr() == (f"{said}backfill verify split-1\n", "")
-    rewind.write("verdict", verdict_of(passed=True))
+    rewind.write(verdict_of(passed=True))
     assert main(["backfill", "run", *where]) == 0
     assert capsys.readouterr().out == f"{said}backfill swap split-1\n"
     assert main(["backfill", "run", *where, "--json"]) == 0
@@ -189,7 +188,7 @@ def test_plan_names_the_jobs_that_its_tables_feed(
         "feeds     long, longest; one that has read rows which are replaced stops at the swap, until its table is made "
         "anew, in this order"
     )
-    rewind.write("plan", replace(planned, feeds=("long",)).to_json())
+    rewind.write(replace(planned, feeds=("long",)))
     again = rewind.plan()
     assert isinstance(again, RewindPlan)
     assert again.feeds == ("long",)

@@ -524,10 +524,13 @@ def abort(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOp
 def _write_page(home: Path, backfill_id: str, path: Path) -> None:
     from headwater.cli._verdict_page import page
     from headwater_streams.backfill.store import BackfillFolder
+    from headwater_streams.backfill.verdict import Verdict
 
     folder = BackfillFolder(home_of(home), backfill_id)
+    verdict = folder.read(Verdict)
+    assert verdict is not None, "it was just written"
     try:
-        path.write_text(page(folder.read("plan") or {}, folder.read("verdict") or {}), encoding="utf-8")
+        path.write_text(page(folder.plan().to_json(), verdict.to_json()), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--html {path}: {error.strerror}; name a file that can be written") from error
 

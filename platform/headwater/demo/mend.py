@@ -14,9 +14,11 @@ from headwater.errors import UserError
 from headwater.running.environment import find_jobs
 from headwater_streams.backfill.repair.planning import plan
 from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.results import SwapResult
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.values import micros
 from headwater_streams.backfill.verbs import run, swap, verify
+from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.base.errors import StreamsError
 from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
@@ -60,11 +62,12 @@ def mend(context: StageContext, home: DemoHome, oracle: Oracle, show: Show) -> M
         mended = Mended(planned.to_json())
         wrong = _look_at_first_version(context, planned, oracle, mended, show)
         folder = BackfillFolder(context.home, planned.id)
-        if folder.read("swap") is None:
+        if folder.read(SwapResult) is None:
             done = run(context, planned.id, job)
             show.say(f"run: {done.rows_read:,} rows read again into a shadow of {TABLE}")
             verify(context, planned.id, job)
-        mended.verdict = folder.read("verdict") or {}
+        verdict = folder.read(Verdict)
+        mended.verdict = {} if verdict is None else verdict.to_json()
         _look_at_verdict(mended, wrong, show)
         if mended.verdict["passed"]:
             swapped = swap(context, planned.id)

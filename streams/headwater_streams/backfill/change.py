@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from headwater_streams.backfill.diff import SHOWN, Diff, keyed_diff
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.base.names import is_reserved
+from headwater_streams.base.record import Part
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
@@ -18,7 +19,7 @@ from headwater_streams.storage.home import Home
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Part):
     """What a swap changes in a table.
 
     Attributes:
@@ -27,6 +28,8 @@ class Change:
         notes: What was not compared, a sentence each.
         accounting: The terms of a repair's run for this table, as the swap's ledger entry will carry them.
     """
+
+    WHAT = "the change of a table"
 
     diff: Diff
     table_version: int
@@ -39,8 +42,9 @@ class Change:
         return {"diff": self.diff.to_json(), "table_version": self.table_version, **accounting}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Change":
+    def from_json(cls, value: Mapping[str, Any]) -> "Change":
         """The change as it was stored."""
+        value = cls.checked(value)
         accounting = value.get("accounting", {})
         return cls(
             diff=Diff.from_json(value["diff"]), table_version=value["table_version"], accounting=accounting

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.base.json_values import exact_values
+from headwater_streams.base.record import Part
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hashed import EXACT_JSON, hash_parts
@@ -27,7 +28,7 @@ _HASHED_ALIKE = (T.StringType, T.IntegerType, T.LongType, T.DateType, T.Timestam
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diff:
+class Diff(Part):
     """A keyed diff.
 
     Attributes:
@@ -37,6 +38,8 @@ class Diff:
             "after"}`. A DECIMAL is a text, as `headwater sql` gives it.
         digest: Names the diff: every row that differs goes into it.
     """
+
+    WHAT = "a diff"
 
     keys: tuple[str, ...]
     added: int
@@ -61,7 +64,7 @@ class Diff:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Diff":
         """The diff as it was stored."""
-        return cls(**{**value, "keys": tuple(value["keys"])})
+        return cls(**{**cls.checked(value), "keys": tuple(value["keys"])})
 
 
 @dataclass(frozen=True)

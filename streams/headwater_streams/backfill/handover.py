@@ -10,8 +10,10 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from headwater_streams.backfill.results import RollbackResult, SwapResult
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import changed_topics, read_beyond, require_same_topics
+from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry, spelled
@@ -94,14 +96,22 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
                 take_checkpoint(context, planned.job, staged, planned.generation + 1)
             last = _last_batch(context, planned) if swapped else None
             in_turn(planned, planned.tables, lambda name: _restore_table(context, planned, name, last))
-    stored = folder.known("rollback")
+    stored = folder.known(RollbackResult)
     if stored is None:
         made = (
             made_by(context.home.table(name), planned.id).get(RESTORE) for name in reversed(planned.tables)
         )
-        stored = told(planned, *next(done for done in made if done is not None))
-        folder.write("rollback", stored)
-    return stored
+        version, entry = next(done for done in made if done is not None)
+        stored = RollbackResult(
+            backfill=planned.id,
+            target=planned.target,
+            version=version,
+            replaced_version=entry.extra["replaced_version"],
+            generation=entry.generation,
+            feeds=planned.feeds,
+        )
+        folder.write(stored)
+    return stored.to_json()
 
 
 def require_swappable(context: StageContext, planned: WholePlan) -> None:
@@ -144,7 +154,7 @@ def require_generation(context: StageContext, planned: WholePlan, expected: int)
             )
 
 
-def require_foreseen(context: StageContext, planned: WholePlan, verdict: Mapping[str, Any]) -> None:
+def require_foreseen(context: StageContext, planned: WholePlan, verdict: Verdict) -> None:
     """Sees to it that since the verdict the live job alone has changed the tables: a swap undoes what others did.
 
     Raises:
@@ -152,8 +162,8 @@ def require_foreseen(context: StageContext, planned: WholePlan, verdict: Mapping
     """
     if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return
-    known = {name: found["table_version"] for name, found in verdict.get("beside", {}).items()}
-    for name, version in {**known, planned.target: verdict.get("table_version")}.items():
+    known = {name: found.table_version for name, found in verdict.beside.items()}
+    for name, version in {**known, planned.target: verdict.table_version}.items():
         if version is None:
             continue
         for commit in commits(context.home.table(name), since=version + 1):
@@ -341,16 +351,25 @@ def written_by(job: str, table: Path, files: list[LiveFile], *, after: int = -1)
     return [file for file in files if file.name in mine]
 
 
-def told(planned: WholePlan, version: int, entry: LedgerEntry) -> dict[str, Any]:
-    """What a swap or its way back did, as it is stored and printed."""
-    return {
-        "backfill": planned.id,
-        "target": planned.target,
-        "version": version,
-        "replaced_version": entry.extra["replaced_version"],
-        "generation": entry.generation,
-        "feeds": list(planned.feeds),
-    }
+def swap_result(
+    planned: WholePlan,
+    version: int,
+    entry: LedgerEntry,
+    *,
+    held_s: float | None,
+    proof: Mapping[str, Any] | None = None,
+) -> SwapResult:
+    """What a swap did, by its commit to the target."""
+    return SwapResult(
+        backfill=planned.id,
+        target=planned.target,
+        version=version,
+        replaced_version=entry.extra["replaced_version"],
+        generation=entry.generation,
+        proof=proof,
+        feeds=planned.feeds,
+        held_s=held_s,
+    )
 
 
 def _require_nothing_lost(context: StageContext, planned: WholePlan) -> None:

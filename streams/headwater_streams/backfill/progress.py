@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater_streams.backfill.store import BackfillFolder, utc_text
+from headwater_streams.backfill.values import FolderRecord
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.base.ledger_entry import LedgerEntry
 
@@ -14,7 +15,7 @@ PAUSE = "pause"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Progress(FolderRecord):
     """How far a run is.
 
     Attributes:
@@ -25,6 +26,9 @@ class Progress:
         rows_per_second: Of the chunks that this process ran.
         updated_at: When a chunk was last committed.
     """
+
+    WHAT = "the progress of a run"
+    FILE = "progress"
 
     state: str
     chunks_done: int
@@ -37,13 +41,18 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """The progress as it is stored and printed."""
-        return dict(vars(self))
+        return self.version_key() | vars(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Progress":
+        """The progress as it was stored."""
+        return cls(**{name: found for name, found in cls.checked(value).items() if name != cls.FORMAT_KEY})
 
 
 def is_done(folder: BackfillFolder) -> bool:
     """Whether a rebuild has caught up with the live job."""
-    progress = folder.known("progress")
-    return progress is not None and progress["state"] == "done"
+    progress = folder.known(Progress)
+    return progress is not None and progress.state == "done"
 
 
 def nothing_to_run(planned: WholePlan) -> Progress:
@@ -94,7 +103,7 @@ def tell(
         rows_per_second=round(rate, 1),
         updated_at=now,
     )
-    folder.write("progress", progress.to_json())
+    folder.write(progress)
     on_progress(progress)
     return progress
 

@@ -5,14 +5,21 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater_streams.backfill import handover
-from headwater_streams.backfill.progress import PAUSE, is_done
+from headwater_streams.backfill.progress import PAUSE, Progress, is_done
 from headwater_streams.backfill.rebuild import running as rebuild_running
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.repair.running import shadow_entries
 from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.results import RollbackResult, SwapResult
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
-from headwater_streams.backfill.verdict import digest_of
+from headwater_streams.backfill.store import (
+    AnyPlan,
+    BackfillError,
+    BackfillFolder,
+    FolderStored,
+    backfill_ids,
+)
+from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_of
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
@@ -31,7 +38,7 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
     """
     folder = BackfillFolder(home, backfill)
     planned = folder.plan()
-    verdict = folder.read("verdict")
+    verdict = folder.read(Verdict)
     done = _steps_done(folder, planned)
     return {
         "id": planned.id,
@@ -45,12 +52,16 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
         "chunks_done": done,
         "chunks": done if not isinstance(planned, BackfillPlan) else len(planned.chunks),
         "created_at": planned.created_at,
-        "progress": folder.read("progress"),
-        "passed": None if verdict is None else verdict["passed"],
-        "digest": None if verdict is None else digest_of(verdict),
-        "swap": folder.read("swap"),
-        "rollback": folder.read("rollback"),
+        "progress": _told(folder.read(Progress)),
+        "passed": None if verdict is None else verdict.passed,
+        "digest": None if verdict is None else verdict.digest,
+        "swap": _told(folder.read(SwapResult)),
+        "rollback": _told(folder.read(RollbackResult)),
     }
+
+
+def _told(stored: FolderStored | None) -> dict[str, Any] | None:
+    return None if stored is None else stored.to_json()
 
 
 def _pass_over(damaged: DamagedFileError) -> None:
@@ -140,9 +151,9 @@ def _state(home: Home, folder: BackfillFolder) -> str:
     swapped = _swapped(home, planned)
     if swapped is not None:
         return swapped
-    verdict = folder.read("verdict")
+    verdict = folder.read(Verdict)
     if _is_done(folder, planned):
-        return "done" if verdict is None else ("verified" if verdict["passed"] else "failed")
+        return "done" if verdict is None else ("verified" if verdict.passed else "failed")
     if folder.has_flag(PAUSE):
         return "paused"
     return "running" if _steps_done(folder, planned) else "planned"

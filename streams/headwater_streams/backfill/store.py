@@ -22,23 +22,32 @@ from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.values import FORMAT
+from headwater_streams.backfill.values import PLAN_FORMAT
 from headwater_streams.base.errors import StreamsError
 from headwater_streams.base.names import is_file_name
 from headwater_streams.base.nearest import nearest
+from headwater_streams.base.record import NewerRecordError
 from headwater_streams.ledger.log import commits
-from headwater_streams.storage.damage import OF_BACKFILLS, DamagedFileError
+from headwater_streams.storage.damage import OF_BACKFILLS, DamagedFileError, NewerFileError
 from headwater_streams.storage.home import Home
-from headwater_streams.storage.stored_files import read_json, write_json
+from headwater_streams.storage.records import Stored, naming_file, read_record, write_record
+from headwater_streams.storage.stored_files import read_json
 
 AnyPlan = BackfillPlan | RebuildPlan | RewindPlan
 Plan = TypeVar("Plan", BackfillPlan, RebuildPlan, RewindPlan)
-_MODES: dict[str, type[AnyPlan]] = {plan.mode: plan for plan in (RebuildPlan, RewindPlan)}
+R = TypeVar("R", bound="FolderStored")
+_MODES: dict[str, type[AnyPlan]] = {plan.mode: plan for plan in (BackfillPlan, RebuildPlan, RewindPlan)}
+
+
+class FolderStored(Stored, Protocol):
+    """A `FolderRecord`, as it is read and written."""
+
+    FILE: ClassVar[str]
 
 
 class BackfillError(StreamsError):
@@ -103,48 +112,60 @@ class BackfillFolder:
         Raises:
             UnknownBackfillError: There is no such backfill.
             DamagedFileError: The plan is not what was written.
+            NewerFileError: A newer Headwater wrote it.
         """
-        value = self.read("plan")
-        if value is None and self.is_begun:
-            raise DamagedFileError(self.path / "plan.json", "is gone")
-        if value is None:
+        path = self.path / "plan.json"
+        if not path.exists() and self.is_begun:
+            raise DamagedFileError(path, "is gone")
+        if not path.exists():
             there = sorted(p.parent.name for p in self.path.parent.glob("*/plan.json"))
             raise UnknownBackfillError(
                 f"there is no backfill {self.id!r}; there are {nearest(self.id, there) or 'none'} (make one with plan)"
             )
-        try:
-            return _MODES.get(value["mode"], BackfillPlan).from_json(value)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedFileError(self.path / "plan.json", f"is not what a plan is ({error})") from error
+        value = read_json(path)
+        with naming_file(path, BackfillPlan.WHAT):
+            if value["mode"] not in _MODES:
+                raise NewerRecordError(f"is a plan to {value['mode']}, which this Headwater does not know")
+            return _MODES[value["mode"]].from_json(value)
 
     @property
     def is_begun(self) -> bool:
         """Whether anything is there of a backfill but its plan."""
         return any((self.path / name).exists() for name in OF_BACKFILLS - {"plan.json"})
 
-    def read(self, name: str) -> dict[str, Any] | None:
-        """A stored JSON object, or None if it was not written yet.
+    def read(self, record: type[R]) -> R | None:
+        """A stored record, or None if it was not written yet.
 
         Raises:
             DamagedFileError: It is not what was written.
+            NewerFileError: A newer Headwater wrote it.
         """
-        path = self.path / f"{name}.json"
-        return read_json(path) if path.exists() else None
+        path = self._path_of(record)
+        return read_record(path, record) if path.exists() else None
 
-    def known(self, name: str) -> dict[str, Any] | None:
-        """The same, for who would write it again: None as well where it is not what was written."""
+    def known(self, record: type[R]) -> R | None:
+        """The same, for who would write it again: None as well where it is not what was written.
+
+        Raises:
+            NewerFileError: A newer Headwater wrote it.
+        """
         try:
-            return self.read(name)
+            return self.read(record)
+        except NewerFileError:
+            raise
         except DamagedFileError:
             return None
 
-    def write(self, name: str, value: dict[str, Any]) -> None:
-        """Stores a JSON object; a reader sees the old one or the new one."""
-        write_json(self.path / f"{name}.json", value)
+    def write(self, record: FolderStored) -> None:
+        """Stores a record; a reader sees the old one or the new one."""
+        write_record(self._path_of(type(record)), record)
 
-    def remove(self, name: str) -> None:
-        """Removes a stored JSON object."""
-        (self.path / f"{name}.json").unlink(missing_ok=True)
+    def remove(self, record: type[FolderStored]) -> None:
+        """Removes a stored record."""
+        self._path_of(record).unlink(missing_ok=True)
+
+    def _path_of(self, record: type[FolderStored]) -> Path:
+        return self.path / f"{record.FILE}.json"
 
     def has_flag(self, name: str) -> bool:
         """Whether a flag is set."""
@@ -194,20 +215,22 @@ def stored(home: Home, made: Plan, now_ms: int) -> Plan:
     content = {
         key: value for key, value in made.to_json().items() if key not in ("id", "created_at", "reference")
     }
-    digest = hashlib.sha256(json.dumps({**content, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(
+        json.dumps({**content, "format": PLAN_FORMAT}, sort_keys=True).encode()
+    ).hexdigest()
     for attempt in range(1, 1000):
         name = f"{made.job}-{digest[:8]}" + (f"-{attempt}" if attempt > 1 else "")
         folder = BackfillFolder(home, name)
-        is_new = folder.read("plan") is None
+        is_new = not (folder.path / "plan.json").exists()
         if folder.has_flag("aborted") or (not is_new and _is_taken_back(home, made, name)):
             continue
         if is_new:
-            folder.write("plan", replace(made, id=name, created_at=utc_text(now_ms)).to_json())
+            folder.write(replace(made, id=name, created_at=utc_text(now_ms)))
         found = folder.plan()
         assert isinstance(found, type(made)), "the mode is part of the content"
         if made.reference and found.reference != made.reference:  # the job's file was moved
             found = replace(found, reference=made.reference)
-            folder.write("plan", found.to_json())
+            folder.write(found)
         return found
     raise BackfillError(
         f"the same backfill of {made.target} was aborted a thousand times; remove some folders"

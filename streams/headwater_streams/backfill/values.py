@@ -6,10 +6,12 @@ Every range is half-open. Times are microseconds since the epoch in the program 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.record import Part, Record
 
-FORMAT = 2
+PLAN_FORMAT = 2
 """Of stored plans. Those of format 1 have no ids of topics, so a topic that was made again since is not noticed."""
 
 Span = tuple[int, int]
@@ -18,13 +20,35 @@ Span = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class FolderRecord(Record):
+    """A record in a backfill's folder: `<FILE>.json`."""
+
+    __slots__ = ()
+
+    FILE: ClassVar[str]
+
+
 @dataclass(frozen=True, kw_only=True)
-class LiveBatchId:
+class LiveBatchId(Part):
     """A batch of the live job, and the part of its offsets that belongs to the backfill."""
+
+    WHAT = "a batch of a plan"
 
     generation: int
     batch: int
     ranges: Ranges
+
+    def to_json(self) -> dict[str, Any]:
+        """The batch as a plan has it."""
+        return {"generation": self.generation, "batch": self.batch, "ranges": ranges_to_json(self.ranges)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "LiveBatchId":
+        """The batch that stands in a plan."""
+        known = cls.checked(value)
+        return cls(
+            generation=known["generation"], batch=known["batch"], ranges=ranges_from_json(known["ranges"])
+        )
 
 
 def iso(time_us: int) -> str:

@@ -9,21 +9,33 @@ from typing import Any
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
+from headwater_streams.backfill.values import FolderRecord, ranges_from_json, ranges_to_json
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.record import Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Part):
     """One thing that was looked at: its name, whether it holds, and what was seen."""
+
+    WHAT = "a finding"
 
     name: str
     ok: bool
     detail: str
 
+    def to_json(self) -> dict[str, Any]:
+        """The finding as a verdict has it."""
+        return {"name": self.name, "ok": self.ok, "detail": self.detail}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Finding":
+        """The finding that stands in a verdict."""
+        return cls(**cls.checked(value))
+
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(FolderRecord):
     """What a verification found.
 
     Attributes:
@@ -39,6 +51,10 @@ class Verdict:
         beside: What the swap changes in the job's other tables, where it writes several.
         ranges: The offsets that a rebuild has read; a repair's are in its plan.
     """
+
+    WHAT = "a verdict"
+    FILE = "verdict"
+    MORE_KEYS = frozenset(("digest",))
 
     backfill: str
     passed: bool
@@ -62,10 +78,10 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as it is stored and printed."""
-        return {
+        return self.version_key() | {
             "backfill": self.backfill,
             "passed": self.passed,
-            "findings": [vars(finding) for finding in self.findings],
+            "findings": [finding.to_json() for finding in self.findings],
             "accounting": dict(self.accounting),
             "diff": self.diff.to_json(),
             "notes": list(self.notes),
@@ -80,10 +96,11 @@ class Verdict:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Verdict":
         """The verdict as it was stored."""
+        value = cls.checked(value)
         return cls(
             backfill=value["backfill"],
             passed=value["passed"],
-            findings=tuple(Finding(**finding) for finding in value["findings"]),
+            findings=tuple(Finding.from_json(finding) for finding in value["findings"]),
             accounting=value["accounting"],
             diff=Diff.from_json(value["diff"]),
             notes=tuple(value["notes"]),
@@ -95,18 +112,11 @@ class Verdict:
         )
 
 
-def digest_of(verdict: Mapping[str, Any]) -> str:
-    """The digest of a stored verdict; an older Headwater's has that of its diff alone."""
-    return str(verdict.get("digest", verdict["diff"]["digest"]))
-
-
-def passing(
-    verdict: Mapping[str, Any] | None, backfill: str, version: int, accepted: str | None
-) -> Mapping[str, Any]:
+def passing(verdict: Verdict | None, backfill: str, version: int, accepted: str | None) -> Verdict:
     """The stored verdict on a shadow as it is now, if it allows a swap.
 
     Args:
-        verdict: The verdict as it is stored, if there is one.
+        verdict: The stored verdict, if there is one.
         backfill: The backfill's id.
         version: The shadow's version.
         accepted: The digest of the diff that a person has read and accepts; None: whatever differs is accepted.
@@ -114,15 +124,14 @@ def passing(
     Raises:
         BackfillError: There is none, it did not pass, or its diff is not the one that was read.
     """
-    if verdict is None or verdict["shadow_version"] != version:
+    if verdict is None or verdict.shadow_version != version:
         raise BackfillError(f"the backfill {backfill!r} is not verified as it is now; verify it first")
-    if not verdict["passed"]:
-        broken = [f["name"] + ": " + f["detail"] for f in verdict["findings"] if not f["ok"]]
+    if not verdict.passed:
+        broken = [f"{finding.name}: {finding.detail}" for finding in verdict.findings if not finding.ok]
         raise BackfillError(f"the verdict on {backfill!r} did not pass ({'; '.join(broken)})")
-    digest = digest_of(verdict)
-    if accepted is not None and accepted != digest:
+    if accepted is not None and accepted != verdict.digest:
         raise BackfillError(
-            f"the diff of {backfill!r} has the digest {digest}, and {accepted} was accepted; read "
+            f"the diff of {backfill!r} has the digest {verdict.digest}, and {accepted} was accepted; read "
             "the verdict again: headwater backfill verify"
         )
     return verdict

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
-from headwater_streams.backfill.values import FORMAT
+from headwater_streams.backfill.values import PLAN_FORMAT, FolderRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholePlan:
+class WholePlan(FolderRecord):
     """A backfill of a whole table, decided and never changed.
 
     Attributes:
@@ -32,6 +32,10 @@ class WholePlan:
         created_at: When it was made.
     """
 
+    WHAT = "a plan"
+    FILE = "plan"
+    FORMAT = PLAN_FORMAT
+    MORE_KEYS = frozenset(("mode", "asked"))
     mode: ClassVar[str]
 
     id: str = ""
@@ -69,14 +73,14 @@ class WholePlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as it is stored and printed."""
-        return {"format": FORMAT, "mode": self.mode, "asked": dict(self.asked), **asdict(self)}
+        return {**self.version_key(), "mode": self.mode, "asked": dict(self.asked), **asdict(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The plan as it was stored."""
         known: dict[str, Any] = {
             name: tuple(found) if isinstance(found, list) else found
-            for name, found in value.items()
-            if name not in ("format", "mode", "asked")
+            for name, found in cls.checked(value).items()
+            if name not in (cls.FORMAT_KEY, *cls.MORE_KEYS)
         }
         return cls(**known)

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.base.errors import DataLossError, IncompatibleTableError, LookupKeyError
 from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.record import Part
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.operators.joins.enrich import trusting
@@ -26,11 +27,22 @@ _EXTRA = "lookups"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookupVersion:
+class LookupVersion(Part):
     """A version of a table; the id tells it from another table that was made under the same name."""
+
+    WHAT = "the version of a look-up"
 
     version: int
     table_id: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The version as a plan has it."""
+        return {"version": self.version, "table_id": self.table_id}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "LookupVersion":
+        """The version that stands in a plan."""
+        return cls(**cls.checked(value))
 
 
 Versions = Mapping[str, LookupVersion]

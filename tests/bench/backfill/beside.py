@@ -20,6 +20,7 @@ from backfill import jobs
 from backfill.planning import JOB_FILE, command, environment
 from headwater.running.environment import job_settings
 from headwater_streams import backfill
+from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.runtime.context import StageContext
@@ -126,8 +127,8 @@ def _run(runner: JobRunner, home: Home, backfill_id: str, address: str) -> float
     finally:
         process.terminate()
         process.wait()
-    progress = BackfillFolder(home, backfill_id).read("progress")
-    if process.returncode or progress is None or progress["state"] != "done":
+    progress = BackfillFolder(home, backfill_id).read(Progress)
+    if process.returncode or progress is None or progress.state != "done":
         raise BackfillFailedError(f"{backfill_id}: status {process.returncode}, {progress}")
     return time.monotonic() - started
 

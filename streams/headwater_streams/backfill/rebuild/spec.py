@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.storage.home import Home
@@ -15,7 +16,7 @@ class RebuildPlan(WholePlan):
         behind: The other rebuilds, not swapped in yet, whose tables it reads.
     """
 
-    mode = "rebuild"
+    mode: ClassVar[str] = "rebuild"
 
     behind: tuple[str, ...] = ()
 

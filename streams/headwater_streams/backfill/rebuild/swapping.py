@@ -17,15 +17,16 @@ from headwater_streams.backfill.handover import (
     require_generation,
     require_swappable,
     stage_checkpoint,
+    swap_result,
     take_checkpoint,
-    told,
     written_by,
 )
 from headwater_streams.backfill.rebuild.behind import move_offsets, swapped_versions
 from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.results import SwapResult
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.backfill.verdict import passing
+from headwater_streams.backfill.verdict import Verdict, passing
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import REBUILT, ensure_table
@@ -59,7 +60,7 @@ def swap(
     held_s = None
     if REBUILD not in made_by(context.home.table(planned.target), planned.id):
         version = next_commit(shadow.home.table(planned.target)) - 1
-        verdict = passing(folder.read("verdict"), planned.id, version, accept_diff)
+        verdict = passing(folder.read(Verdict), planned.id, version, accept_diff)
         rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
         read = swapped_versions(context, planned, rebuilt)
         staged = stage_checkpoint(context, planned, rebuilt, inputs=read)
@@ -86,12 +87,12 @@ def swap(
                 lambda name: _swap_table(context, planned, name, made_anew[name], read),
             )
         held_s = turn.held_s
-    stored = folder.known("swap")
+    stored = folder.known(SwapResult)
     if stored is None:
-        stored = _proved(context, shadow, planned) | {"held_s": held_s}
-        folder.write("swap", stored)
+        stored = _proved(context, shadow, planned, held_s)
+        folder.write(stored)
     _let_go(folder)
-    return stored
+    return stored.to_json()
 
 
 def _swap_table(
@@ -128,7 +129,9 @@ def _swap_table(
     exchange(context, planned, transaction, entry, removed, added, marks)
 
 
-def _proved(context: StageContext, shadow: StageContext, planned: RebuildPlan) -> dict[str, Any]:
+def _proved(
+    context: StageContext, shadow: StageContext, planned: RebuildPlan, held_s: float | None
+) -> SwapResult:
     proof = {"rows": 0, "files": 0}
     for name in (*planned.further, planned.target):
         table, origin = context.home.table(name), shadow.home.table(name)
@@ -141,7 +144,7 @@ def _proved(context: StageContext, shadow: StageContext, planned: RebuildPlan) -
             )
         proof["rows"] += sum(rows for _, rows in there)
         proof["files"] += len(there)
-    return told(planned, version, entry) | {"proof": {**proof, "inside_is_the_shadow": True}}
+    return swap_result(planned, version, entry, held_s=held_s, proof={**proof, "inside_is_the_shadow": True})
 
 
 def _let_go(folder: BackfillFolder) -> None:

@@ -37,9 +37,9 @@ def verify(
         BackfillError: The run has not caught up yet, the job is not the one that was planned, a topic was made again,
             or what the rebuild was made of is swapped in by now.
     """
-    stored = folder.known("verdict")
+    stored = folder.known(Verdict)
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
-        return Verdict.from_json(stored)
+        return stored
     require_same_topics(context, planned)
     require_unswapped(context, planned)
     found = planned_part(context, job, planned)
@@ -105,7 +105,7 @@ def verify(
         ranges=read,
     )
     require_same_topics(context, planned)
-    folder.write("verdict", verdict.to_json())
+    folder.write(verdict)
     return verdict
 
 

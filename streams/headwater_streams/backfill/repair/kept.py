@@ -4,14 +4,45 @@ that the swap writes no row, however large the files are."""
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.backfill.values import FolderRecord
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.delta.delta_table import ensure_table, read_files
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap, live_files
 from headwater_streams.runtime.context import StageContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFiles(FolderRecord):
+    """What was copied aside for a repair, as it is stored beside the copies.
+
+    Attributes:
+        files: The files of the target of which all rows to keep were copied.
+        counts, proved: See `Kept`.
+    """
+
+    WHAT = "the list of the rows to keep"
+    FILE = "kept"
+
+    files: tuple[str, ...]
+    counts: Mapping[str, tuple[int, int]]
+    proved: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The list as it is stored."""
+        counts = {name: list(rows) for name, rows in self.counts.items()}
+        return self.version_key() | {"files": list(self.files), "counts": counts, "proved": self.proved}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "KeptFiles":
+        """The list as it was stored."""
+        known = cls.checked(value)
+        counts = {name: (gone, total) for name, (gone, total) in known["counts"].items()}
+        return cls(files=tuple(known["files"]), counts=counts, proved=known["proved"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +73,7 @@ def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillP
     mixed = frozenset(name for name, (gone, total) in counts.items() if 0 < gone < total)
     if known is not None and known.rows.files == mixed:
         return _noted(folder, replace(known, counts=counts))
-    folder.remove("kept")
+    folder.remove(KeptFiles)
     shutil.rmtree(folder.kept, ignore_errors=True)
     if mixed:
         ensure_table(context.spark, folder.kept, "the rows to keep", transaction.schema)
@@ -79,17 +110,13 @@ def prove_kept(context: StageContext, folder: BackfillFolder, planned: BackfillP
 
 def kept_aside(folder: BackfillFolder) -> Kept | None:
     """What was copied aside, None before that."""
-    stored = folder.read("kept")
+    stored = folder.read(KeptFiles)
     if stored is None:
         return None
-    counts = {name: (gone, total) for name, (gone, total) in stored["counts"].items()}
-    return Kept(
-        rows=CopiedRows(folder.kept, frozenset(stored["files"])), counts=counts, proved=stored["proved"]
-    )
+    rows = CopiedRows(folder.kept, frozenset(stored.files))
+    return Kept(rows=rows, counts=stored.counts, proved=stored.proved)
 
 
 def _noted(folder: BackfillFolder, kept: Kept) -> Kept:
-    folder.write(
-        "kept", {"files": sorted(kept.rows.files), "counts": dict(kept.counts), "proved": kept.proved}
-    )
+    folder.write(KeptFiles(files=tuple(sorted(kept.rows.files)), counts=kept.counts, proved=kept.proved))
     return kept

@@ -14,6 +14,7 @@ judged with the first that are repaired. A row of a session that is left as it i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -27,6 +28,7 @@ from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.backfill.values import FolderRecord
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import counted
 from headwater_streams.delta.delta_table import ensure_table
@@ -38,8 +40,26 @@ from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import PLACE
 from headwater_streams.storage.delta_rows import dataset_of
 
-_STORED = "rejected"
 _Places = frozenset[Place]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectedRows(FolderRecord):
+    """The rows of the quarantine table that a repair replaces, as they are stored: by their coordinates."""
+
+    WHAT = "the list of the rejected rows"
+    FILE = "rejected"
+
+    offsets: Offsets
+
+    def to_json(self) -> dict[str, Any]:
+        """The list as it is stored."""
+        return self.version_key() | {"offsets": self.offsets.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "RejectedRows":
+        """The list as it was stored."""
+        return cls(offsets=Offsets.from_json(cls.checked(value)["offsets"]))
 
 
 @dataclass(frozen=True)
@@ -91,13 +111,14 @@ def judge_rejected(
     rows = Offsets.at(left | now)
     if rows.count:
         ensure_table(context.spark, folder.quarantine, "the quarantine", quarantine_schema())
-    folder.write(_STORED, {"offsets": rows.to_json()})
+    folder.write(RejectedRows(offsets=rows))
     return Judged(rows, len(left), len(now))
 
 
 def judged_rows(folder: BackfillFolder) -> Offsets:
     """The rows of the quarantine table that a verified repair replaces."""
-    return Offsets.from_json((folder.read(_STORED) or {"offsets": []})["offsets"])
+    stored = folder.read(RejectedRows)
+    return Offsets(pairs={}) if stored is None else stored.offsets
 
 
 def _places(table: Path) -> _Places:

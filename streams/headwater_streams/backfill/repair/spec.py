@@ -1,8 +1,8 @@
 """What a repair is about: the range asked for, the rows of the target that it replaces, the plan as it is stored."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.values import (
-    FORMAT,
+    PLAN_FORMAT,
+    FolderRecord,
     LiveBatchId,
     Span,
     iso,
@@ -19,6 +20,7 @@ from headwater_streams.backfill.values import (
     ranges_to_json,
 )
 from headwater_streams.base.ledger_entry import Ranges, SourceRange, merge_ranges
+from headwater_streams.base.record import Part
 from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
 from headwater_streams.runtime.lookups import LookupVersion, Versions
 from headwater_streams.runtime.stages.narrowing import Place
@@ -85,7 +87,7 @@ def of_newest(since: Mapping[str, int]) -> Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk:
+class Chunk(Part):
     """What is committed to the shadow in one step: windows of a stretch of time, some batches of the live job, or what
     joins the left rows of some offsets, and the right rows of some that have no partner.
 
@@ -99,6 +101,9 @@ class Chunk:
         moments: Of sessions, the times of the rows that are read for them, half-open.
     """
 
+    WHAT = "a step of a plan"
+    STORED_AS: ClassVar[Mapping[str, str]] = {"span": "windows"}
+
     number: int
     rows: int
     span: Span | None = None
@@ -111,6 +116,30 @@ class Chunk:
     def ranges(self) -> Ranges:
         """The offsets that it reads; empty where that is told by windows."""
         return merge_ranges([*[batch.ranges for batch in self.batches], self.lefts, self.rights])
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as a plan has it; which one it is, its place there says."""
+        if self.span is not None:
+            moments = {} if self.moments is None else {"moments": [iso(at) for at in self.moments]}
+            return {"rows": self.rows, "windows": [iso(self.span[0]), iso(self.span[1])], **moments}
+        if self.lefts or self.rights:
+            rights = {"rights": ranges_to_json(self.rights)} if self.rights else {}
+            return {"rows": self.rows, "lefts": ranges_to_json(self.lefts), **rights}
+        return {"rows": self.rows, "batches": [batch.to_json() for batch in self.batches]}
+
+    @classmethod
+    def from_json(cls, number: int, value: Any) -> "Chunk":
+        """The step that stands at a place of a plan."""
+        known = cls.checked({"number": number, **value})
+        return cls(
+            number=number,
+            rows=known["rows"],
+            span=_span_from_json(known["windows"]) if "windows" in known else None,
+            batches=tuple(LiveBatchId.from_json(batch) for batch in known.get("batches", ())),
+            lefts=ranges_from_json(known.get("lefts", {})),
+            rights=ranges_from_json(known.get("rights", {})),
+            moments=_span_from_json(known["moments"]) if "moments" in known else None,
+        )
 
 
 def whole(chunks: Sequence[Chunk]) -> Chunk:
@@ -127,7 +156,7 @@ def whole(chunks: Sequence[Chunk]) -> Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PinnedInput:
+class PinnedInput(Part):
     """A table that is read at one version, so that every step reads the same rows.
 
     Attributes:
@@ -137,14 +166,31 @@ class PinnedInput:
         was_rewritten: Whether rows in it were replaced since the live job read them.
     """
 
+    WHAT = "an input of a plan"
+
     table: str
     version: int
     until: tuple[int, int]
     was_rewritten: bool
 
+    def to_json(self) -> dict[str, Any]:
+        """The input as a plan has it."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "until": list(self.until),
+            "was_rewritten": self.was_rewritten,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "PinnedInput":
+        """The input that stands in a plan."""
+        known = cls.checked(value)
+        return cls(**{**known, "until": tuple(known["until"])})
+
 
 @dataclass(frozen=True, kw_only=True)
-class FurtherTable:
+class FurtherTable(Part):
     """Another table of a job that writes several.
 
     Attributes:
@@ -152,12 +198,24 @@ class FurtherTable:
         base_version: The table's version that was planned on.
     """
 
+    WHAT = "a further table of a plan"
+
     columns: tuple[str, ...]
     base_version: int
 
+    def to_json(self) -> dict[str, Any]:
+        """The table as a plan has it, beside its name."""
+        return {"columns": list(self.columns), "base_version": self.base_version}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "FurtherTable":
+        """The table that stands in a plan."""
+        known = cls.checked(value)
+        return cls(columns=tuple(known["columns"]), base_version=known["base_version"])
+
 
 @dataclass(frozen=True, kw_only=True)
-class BackfillPlan:
+class BackfillPlan(FolderRecord):
     """A backfill, decided and never changed.
 
     Attributes:
@@ -195,6 +253,11 @@ class BackfillPlan:
         open: Of windows that are written as rows come, when the first begins that is not closed yet, and the last
             ends: the live job may write them again from its own state, which the repair does not change.
     """
+
+    WHAT = "a plan"
+    FILE = "plan"
+    FORMAT = PLAN_FORMAT
+    STORED_AS: ClassVar[Mapping[str, str]] = {"pinned": "input", "closed_until_us": "closed_until"}
 
     id: str
     job: str
@@ -280,13 +343,13 @@ class BackfillPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as it is stored and printed."""
-        lookups = {name: asdict(found) for name, found in sorted(self.lookups.items())}
-        further = [{"table": name, **asdict(of)} for name, of in self.further.items()]
+        lookups = {name: found.to_json() for name, found in sorted(self.lookups.items())}
+        further = [{"table": name, **of.to_json()} for name, of in self.further.items()]
         some = {
             "lookups": lookups,
             "further": further,
             "feeds": list(self.feeds),
-            "partner": _pinned_to_json(self.partner),
+            "partner": None if self.partner is None else self.partner.to_json(),
             "partner_name": self.partner_name,
             "since": dict(self.since),
             "topic_ids": dict(self.topic_ids),
@@ -295,7 +358,7 @@ class BackfillPlan:
             "open": None if self.open is None else [iso(at) for at in self.open],
         }
         return {name: value for name, value in some.items() if value} | {
-            "format": FORMAT,
+            **self.version_key(),
             "id": self.id,
             "mode": self.mode,
             "job": self.job,
@@ -311,11 +374,11 @@ class BackfillPlan:
             "ranges": ranges_to_json(self.ranges),
             "windows": [[iso(start), iso(end)] for start, end in self.windows],
             "rows": self.rows,
-            "chunks": [_chunk_to_json(chunk) for chunk in self.chunks],
+            "chunks": [chunk.to_json() for chunk in self.chunks],
             "base_version": self.base_version,
             "generation": self.generation,
             "batch": self.batch,
-            "input": _pinned_to_json(self.pinned),
+            "input": None if self.pinned is None else self.pinned.to_json(),
             "notes": list(self.notes),
             "created_at": self.created_at,
         }
@@ -323,6 +386,7 @@ class BackfillPlan:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "BackfillPlan":
         """The plan as it was stored."""
+        value = cls.checked(value)
         return cls(
             id=value["id"],
             job=value["job"],
@@ -338,17 +402,19 @@ class BackfillPlan:
             ranges=ranges_from_json(value["ranges"]),
             windows=tuple(_span_from_json(span) for span in value["windows"]),
             rows=value["rows"],
-            chunks=tuple(_chunk_from_json(number, chunk) for number, chunk in enumerate(value["chunks"])),
+            chunks=tuple(Chunk.from_json(number, chunk) for number, chunk in enumerate(value["chunks"])),
             base_version=value["base_version"],
             generation=value["generation"],
             batch=value["batch"],
             pinned=_pinned_from_json(value["input"]),
             notes=tuple(value["notes"]),
             created_at=value["created_at"],
-            lookups={name: LookupVersion(**found) for name, found in value.get("lookups", {}).items()},
+            lookups={
+                name: LookupVersion.from_json(found) for name, found in value.get("lookups", {}).items()
+            },
             feeds=tuple(value.get("feeds", ())),
             further={
-                of["table"]: FurtherTable(columns=tuple(of["columns"]), base_version=of["base_version"])
+                of["table"]: FurtherTable.from_json({key: each for key, each in of.items() if key != "table"})
                 for of in value.get("further", [])
             },
             partner=_pinned_from_json(value.get("partner")),
@@ -365,42 +431,8 @@ def _source_of(name: str, ranges: Ranges, pinned: PinnedInput) -> SourceRange:
     return SourceRange(input=name, ranges=ranges, table=pinned.table, versions=(0, pinned.version + 1))
 
 
-def _pinned_to_json(pinned: PinnedInput | None) -> dict[str, Any] | None:
-    return None if pinned is None else {**vars(pinned), "until": list(pinned.until)}
-
-
 def _pinned_from_json(value: Mapping[str, Any] | None) -> PinnedInput | None:
-    return None if value is None else PinnedInput(**{**value, "until": tuple(value["until"])})
-
-
-def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
-    if chunk.span is not None:
-        moments = {} if chunk.moments is None else {"moments": [iso(at) for at in chunk.moments]}
-        return {"rows": chunk.rows, "windows": [iso(chunk.span[0]), iso(chunk.span[1])], **moments}
-    if chunk.lefts or chunk.rights:
-        rights = {"rights": ranges_to_json(chunk.rights)} if chunk.rights else {}
-        return {"rows": chunk.rows, "lefts": ranges_to_json(chunk.lefts), **rights}
-    batches = [
-        {"generation": b.generation, "batch": b.batch, "ranges": ranges_to_json(b.ranges)}
-        for b in chunk.batches
-    ]
-    return {"rows": chunk.rows, "batches": batches}
-
-
-def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
-    if "windows" in value:
-        moments = _span_from_json(value["moments"]) if "moments" in value else None
-        return Chunk(
-            number=number, rows=value["rows"], span=_span_from_json(value["windows"]), moments=moments
-        )
-    if "lefts" in value:
-        rights = ranges_from_json(value.get("rights", {}))
-        return Chunk(number=number, rows=value["rows"], lefts=ranges_from_json(value["lefts"]), rights=rights)
-    batches = tuple(
-        LiveBatchId(generation=b["generation"], batch=b["batch"], ranges=ranges_from_json(b["ranges"]))
-        for b in value["batches"]
-    )
-    return Chunk(number=number, rows=value["rows"], batches=batches)
+    return None if value is None else PinnedInput.from_json(value)
 
 
 def _span_from_json(value: Sequence[str]) -> Span:

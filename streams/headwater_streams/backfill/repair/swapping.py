@@ -19,10 +19,11 @@ from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spans import merged, overlaps
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved, proof_of
+from headwater_streams.backfill.results import RollbackResult, SwapResult, TableSwap
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import require_same_topics
-from headwater_streams.backfill.values import iso, micros, ranges_to_json
-from headwater_streams.backfill.verdict import passing
+from headwater_streams.backfill.values import iso, micros
+from headwater_streams.backfill.verdict import Verdict, passing
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import conflicts, read_version
@@ -74,7 +75,7 @@ def swap(
     if SWAP not in _by_action(context, planned, planned.target):
         require_done(folder, planned)
         *_, last = commits(folder.shadow)
-        verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
+        verdict = passing(folder.read(Verdict), planned.id, last.version, accept_diff)
         known = {name: _known_of(folder.of_table(planned, name)) for name in planned.parts}
 
         def attempt() -> None:
@@ -87,7 +88,7 @@ def swap(
                 _swap_quarantine(context, planned, folder, rejected)
             for name in planned.further:
                 _swap_further(context, planned, folder, name, verdict, known[name])
-            _commit_swap(context, planned, folder, verdict["accounting"], known[planned.target])
+            _commit_swap(context, planned, folder, verdict.accounting, known[planned.target])
 
         _beside_the_job(context, planned, attempt)
     return _swap_result(context, planned, folder)
@@ -116,13 +117,19 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
             _roll_back_table(context, planned, table)
 
     _beside_the_job(context, planned, attempt)
-    stored = folder.known("rollback")
+    stored = folder.known(RollbackResult)
     if stored is None:
         made = (_by_action(context, planned, table).get(ROLLBACK) for table in reversed(planned.tables))
         version, entry = next(found for found in made if found is not None)
-        stored = _told(planned, version, entry)
-        folder.write("rollback", stored)
-    return stored
+        stored = RollbackResult(
+            backfill=planned.id,
+            target=entry.table,
+            version=version,
+            replaced_version=entry.extra["replaced_version"],
+            accounting=_terms_of(entry),
+        )
+        folder.write(stored)
+    return stored.to_json()
 
 
 @dataclass(frozen=True)
@@ -170,11 +177,11 @@ def _swap_further(
     planned: BackfillPlan,
     folder: BackfillFolder,
     name: str,
-    verdict: Mapping[str, Any],
+    verdict: Verdict,
     known: _Known,
 ) -> None:
     """Swaps another table of the job; done already, or where it has no row in the range and gets none, nothing."""
-    accounting = verdict["beside"][name]["accounting"]
+    accounting = verdict.beside[name].accounting
     if SWAP in _by_action(context, planned, name) or not (accounting["written"] or accounting["before"]):
         return
     part, own = planned.parts[name], folder.of_table(planned, name)
@@ -380,28 +387,32 @@ def _entry(
 
 
 def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> dict[str, Any]:
-    stored = folder.known("swap")
+    stored = folder.known(SwapResult)
     if stored is not None:
-        return stored
+        return stored.to_json()
     found = {
         name: _proved(context, part, folder.of_table(planned, name))
         for name, part in planned.parts.items()
         if SWAP in _by_action(context, part, name)
     }
-    behind = {"ranges": ranges_to_json(planned.ranges), "feeds": list(planned.feeds)}
-    still_open = {} if planned.open is None else {"open": [iso(at) for at in planned.open]}
-    stored = found.pop(planned.target) | behind | still_open
-    if planned.further:
-        apart = ("backfill", "target")
-        stored["beside"] = {
-            name: {what: told for what, told in each.items() if what not in apart}
-            for name, each in found.items()
-        }
-    folder.write("swap", stored)
-    return stored
+    target = found.pop(planned.target)
+    stored = SwapResult(
+        backfill=planned.id,
+        target=planned.target,
+        version=target.version,
+        replaced_version=target.replaced_version,
+        accounting=target.accounting,
+        proof=target.proof,
+        ranges=planned.ranges,
+        feeds=planned.feeds,
+        open=planned.open,
+        beside=found if planned.further else None,
+    )
+    folder.write(stored)
+    return stored.to_json()
 
 
-def _proved(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> dict[str, Any]:
+def _proved(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> TableSwap:
     """What a swap did to a table, held against its shadow."""
     version, entry = _by_action(context, planned, planned.target)[SWAP]
     path, affected = context.home.table(planned.target), planned.affected.condition()
@@ -411,18 +422,17 @@ def _proved(context: StageContext, planned: BackfillPlan, folder: BackfillFolder
             f"{planned.target}: version {version} is not {version - 1} with the affected rows replaced ({proof}); "
             f"roll the backfill {planned.id!r} back"
         )
-    return {**_told(planned, version, entry), "proof": proof}
+    return TableSwap(
+        version=version,
+        replaced_version=entry.extra["replaced_version"],
+        accounting=_terms_of(entry),
+        proof=proof,
+    )
 
 
-def _told(planned: BackfillPlan, version: int, entry: LedgerEntry) -> dict[str, Any]:
+def _terms_of(entry: LedgerEntry) -> Mapping[str, int]:
     (terms,) = entry.accounting.values()
-    return {
-        "backfill": planned.id,
-        "target": entry.table,
-        "version": version,
-        "replaced_version": entry.extra["replaced_version"],
-        "accounting": dict(terms),
-    }
+    return terms
 
 
 def _by_action(

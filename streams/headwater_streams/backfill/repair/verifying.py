@@ -47,9 +47,9 @@ def verify(
     Raises:
         BackfillError: The run is not complete, the job is not the one that was planned, or a topic was made again.
     """
-    stored = folder.known("verdict")
+    stored = folder.known(Verdict)
     if stored and any(planned.id in repairs_of(context.home, name) for name in planned.tables):
-        return Verdict.from_json(stored)
+        return stored
     require_same_topics(context, planned)
     require_done(folder, planned)
     job_plan = same_job(context, job, planned)
@@ -75,7 +75,7 @@ def verify(
         beside={name: each.change for name, each in found.items()},
     )
     require_same_topics(context, planned)
-    folder.write("verdict", verdict.to_json())
+    folder.write(verdict)
     return verdict
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
 from headwater_streams.backfill.whole import WholePlan
@@ -21,7 +21,7 @@ class RewindPlan(WholePlan):
         versions: The versions of the job's other tables that have the same batch as their last.
     """
 
-    mode = "rewind"
+    mode: ClassVar[str] = "rewind"
 
     version: int
     batch: int

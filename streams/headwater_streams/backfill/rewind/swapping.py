@@ -17,10 +17,11 @@ from headwater_streams.backfill.handover import (
     require_swappable,
     restored_entry,
     stage_checkpoint,
+    swap_result,
     take_checkpoint,
-    told,
 )
 from headwater_streams.backfill.history import require_none_half_done
+from headwater_streams.backfill.results import SwapResult
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.sides import undone_of
 from headwater_streams.backfill.rewind.spec import RewindPlan
@@ -42,9 +43,9 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
     Raises:
         BackfillError: A topic, whose records would be read again, was made again.
     """
-    stored = folder.known("verdict")
+    stored = folder.known(Verdict)
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
-        return Verdict.from_json(stored)
+        return stored
     require_same_topics(context, planned)
     snapshots = _snapshots(context, planned)
     files = [
@@ -87,7 +88,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
         table_version=of_target.table_version,
         beside=lost,
     )
-    folder.write("verdict", verdict.to_json())
+    folder.write(verdict)
     return verdict
 
 
@@ -107,7 +108,7 @@ def swap(
     require_swappable(context, planned)
     held_s = None
     if REWIND not in made_by(table, planned.id):
-        verdict = passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
+        verdict = passing(folder.read(Verdict), planned.id, planned.version, accept_diff)
         before = _snapshots(context, planned)
         rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
@@ -123,11 +124,11 @@ def swap(
             for name, snapshot in before.items():
                 _put_back(context, planned, name, snapshot)
         held_s = turn.held_s
-    stored = folder.known("swap")
+    stored = folder.known(SwapResult)
     if stored is None:
-        stored = told(planned, *made_by(table, planned.id)[REWIND]) | {"held_s": held_s}
-        folder.write("swap", stored)
-    return stored
+        stored = swap_result(planned, *made_by(table, planned.id)[REWIND], held_s=held_s)
+        folder.write(stored)
+    return stored.to_json()
 
 
 def _require_unrepaired(context: StageContext, planned: RewindPlan) -> None:
