@@ -34,7 +34,7 @@ def pick_offsets(offsets: Offsets, limit: int, rng: Random) -> Offsets:
     """A stretch of each partition, or of some where they are many.
 
     Example:
-        >>> pick_offsets(Offsets({("t", 0): ((0, 100),)}), 10, Random(1)).pairs
+        >>> pick_offsets(Offsets(pairs={("t", 0): ((0, 100),)}), 10, Random(1)).pairs
         {('t', 0): ((72, 82),)}
     """
     if offsets.count <= limit:
