@@ -65,7 +65,7 @@ def drive(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., JobDriv
 @contextmanager
 def driving(spark: SparkSession, folder: Path) -> Iterator[Callable[..., JobDriver]]:
     """What the fixture `drive` gives; the session keeps nothing of the folder's tables behind it."""
-    from headwater_streams.delta.delta_table import forget_logs
+    from headwater_streams.spark.delta_log import forget_logs
     from headwater_streams.testing import JobDriver
 
     def make(*jobs: Any) -> JobDriver:

@@ -19,7 +19,7 @@ from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry, spelled
 from headwater_streams.base.target import declared_name
 from headwater_streams.delta.delta_table import conflicts, ensure_table
-from headwater_streams.delta.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.delta.live_files import LiveFile
 from headwater_streams.delta.marks import generation_id, last_batch
 from headwater_streams.ledger.log import commits, lineage, seen_of
@@ -29,6 +29,7 @@ from headwater_streams.runtime.facts import move_facts
 from headwater_streams.runtime.generations import read_by_ledger
 from headwater_streams.runtime.stages.failing_rows import FOLDER as FAILING
 from headwater_streams.runtime.turn import Turn
+from headwater_streams.spark.delta_log import Snapshot, snapshot_of
 from headwater_streams.storage.home import Home
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"

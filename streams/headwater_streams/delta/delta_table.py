@@ -1,9 +1,7 @@
 """Writes to a Delta table: its creation, and the open transaction of one batch.
 
 A batch's rows are written once, and what was observed on the way is known before the commit: the files are written
-by Delta's own transaction, then committed together with the transaction mark and the ledger entry. PySpark offers
-write and commit only as one step, so this module reaches Delta's `OptimisticTransaction` through the JVM gateway;
-nothing else in the library does.
+by Delta's own transaction, then committed together with the transaction mark and the ledger entry.
 """
 
 import json
@@ -34,12 +32,12 @@ from headwater_streams.delta.live_files import LiveFile, all_files, files_with
 from headwater_streams.delta.marks import Marks
 from headwater_streams.sources.nested import odd_text
 from headwater_streams.spark.columns import col
-from headwater_streams.spark.gateway import jvm_class, scala_object, to_list, to_seq
+from headwater_streams.spark.delta_log import Action, OpenTransaction
+from headwater_streams.spark.sql_types import sql_of
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.delta_log import has_versions
 
-_DELTA = "org.apache.spark.sql.delta"
 _COLLECT = "spark.databricks.delta.stats.collect"
 _WRITING: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
 """How many threads write with a session, and its own setting of `_COLLECT`."""
@@ -63,30 +61,13 @@ REBUILT = "headwater/rebuilt"
 class WrittenFiles:
     """Files of a transaction that is not committed yet."""
 
-    actions: list[Any]
+    actions: list[Action]
     rows: int
 
     @property
     def names(self) -> list[str]:
         """Their paths in the table's folder."""
-        return [unquote(action.path()) for action in self.actions]
-
-
-def delta_log(spark: SparkSession, table: Path) -> Any:
-    """Delta's own log of a table, of its JVM class."""
-    session = spark._jsparkSession  # noqa: SLF001 - PySpark's only door to the JVM
-    # Delta reads a checkpoint with the session of the thread, and one that has run nothing yet has none.
-    jvm_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
-    return scala_object(spark, f"{_DELTA}.DeltaLog").forTable(session, str(table))
-
-
-def forget_logs(spark: SparkSession) -> None:
-    """Has Delta let go of the tables that it has read; it reads those that are asked for anew.
-
-    Delta keeps each table's log and its newest state for an hour after its last use: 1.6 MB for a window job of a test,
-    and the JVM of an hour of tests, each with tables of its own, had none of its 2 GB left.
-    """
-    scala_object(spark, f"{_DELTA}.DeltaLog").clearCache()
+        return [unquote(action["add"]["path"]) for action in self.actions]
 
 
 class DeltaTransaction:
@@ -100,21 +81,21 @@ class DeltaTransaction:
         self._spark = spark
         self._path = path
         self._marks = marks or Marks()
-        self._transaction = delta_log(spark, path).startTransaction()
-        self._schema = T.StructType.fromJson(json.loads(self._transaction.metadata().schemaString()))
+        self._transaction = OpenTransaction(spark, path)
+        self._schema = T.StructType.fromJson(json.loads(self._transaction.schema))
 
     def last_batch(self, app_id: str) -> int:
         """The last batch that was committed under this application id, -1 before the first.
 
         From here on the commit conflicts with every other one of the same application id.
         """
-        self._transaction.readTxn().addOne(app_id)  # what txnVersion does beside rebuilding the state
+        self._transaction.reads_mark(app_id)
         return self._marks.last_batch(self._path, app_id, self.version)
 
     @property
     def version(self) -> int:
         """The table's version that the transaction reads."""
-        return int(self._transaction.readVersion())
+        return self._transaction.version
 
     @property
     def schema(self) -> T.StructType:
@@ -126,7 +107,7 @@ class DeltaTransaction:
 
         From here on the commit conflicts with every other change of the table's rows.
         """
-        self._transaction.readWholeTable()
+        self._transaction.reads_all()
         return files_with(self._path, self.version, keys)
 
     def all_files(self) -> list[LiveFile]:
@@ -134,7 +115,7 @@ class DeltaTransaction:
 
         From here on the commit conflicts with every other change of the table's rows.
         """
-        self._transaction.readWholeTable()
+        self._transaction.reads_all()
         return all_files(self._path, self.version)
 
     def read(self, files: Sequence[LiveFile]) -> DataFrame:
@@ -151,10 +132,10 @@ class DeltaTransaction:
             kept = [f for f in self._schema.fields if f.name in there]
             df = df.select(*[col(f.name).cast(f.dataType).alias(f.name) for f in kept])
         with self._without_statistics():
-            added = to_list(self._transaction.writeFiles(df._jdf))  # noqa: SLF001
-        files, rows = [], 0
+            added = self._transaction.write(df)
+        files, rows = list[Action](), 0
         for action in map(self._with_statistics, added):
-            held = json.loads(action.stats())["numRecords"]
+            held = json.loads(action["add"]["stats"])["numRecords"]
             if held:  # of no rows at all Spark makes a file, too
                 files.append(action)
                 rows += held
@@ -182,12 +163,11 @@ class DeltaTransaction:
                 if writers == 1:
                     conf.set(_COLLECT, before)
 
-    def _with_statistics(self, action: Any) -> Any:
-        told = json.loads(action.json())
-        if told["add"].get("stats"):  # another thread's write had just ended
+    def _with_statistics(self, action: Action) -> Action:
+        add = action["add"]
+        if add.get("stats"):  # another thread's write had just ended
             return action
-        told["add"]["stats"] = statistics_of(self._path / unquote(told["add"]["path"]))
-        return self.action(told)
+        return {"add": {**add, "stats": statistics_of(self._path / unquote(add["path"]))}}
 
     def commit(
         self,
@@ -209,16 +189,19 @@ class DeltaTransaction:
             removed: Files that these replace.
             marks: Further marks, by their application ids.
         """
-        mode = jvm_class(self._spark, "org.apache.spark.sql.streaming.OutputMode")
-        operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$StreamingUpdate")(
-            mode.Update() if removed else mode.Append(), app_id, batch, self._some(user_metadata)
-        )
-        added = files.actions if files else []
-        more = [self._mark(*mark) for mark in (marks or {}).items()]
-        return self._commit_actions([*more, *map(self._remove, removed), *added], app_id, batch, operation)
+        actions = [
+            mark_action(app_id, batch),
+            *[mark_action(*mark) for mark in (marks or {}).items()],
+            *map(remove_action, removed),
+            *(files.actions if files else ()),
+        ]
+        return self._transaction.commit_batch(actions, app_id, batch, user_metadata, updates=bool(removed))
 
-    def _remove(self, file: LiveFile) -> Any:
-        action = {
+
+def remove_action(file: LiveFile) -> Action:
+    """What takes a file out of a table, as a commit has it."""
+    return {
+        "remove": {
             "path": file.name,
             "deletionTimestamp": int(time.time() * 1000),
             "dataChange": True,
@@ -227,23 +210,12 @@ class DeltaTransaction:
             "size": file.size_bytes,
             "stats": json.dumps({"numRecords": file.rows}),
         }
-        return self.action({"remove": action})
+    }
 
-    def action(self, value: dict[str, Any]) -> Any:
-        """An action as Delta's log has it."""
-        return scala_object(self._spark, f"{_DELTA}.actions.Action").fromJson(json.dumps(value))
 
-    def _commit_actions(self, actions: Sequence[Any], app_id: str, mark: int, operation: Any) -> int:
-        marked = [self._mark(app_id, mark), *actions]
-        return int(self._transaction.commit(to_seq(self._spark, marked), operation))
-
-    def _mark(self, app_id: str, mark: int) -> Any:
-        return jvm_class(self._spark, f"{_DELTA}.actions.SetTransaction")(
-            app_id, mark, self._some(int(time.time() * 1000))
-        )
-
-    def _some(self, value: Any) -> Any:
-        return jvm_class(self._spark, "scala.Some")(value)
+def mark_action(app_id: str, mark: int) -> Action:
+    """A transaction mark, as a commit has it."""
+    return {"txn": {"appId": app_id, "version": mark, "lastUpdated": int(time.time() * 1000)}}
 
 
 def _columns(schema: T.StructType) -> list[tuple[str, str]]:
@@ -271,9 +243,7 @@ def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructTyp
     existing = set(_schema_of(path).fieldNames())
     added = [f for f in nullable.fields if f.name not in existing]
     if added:
-        session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's own text of a type quotes no field of a struct
-        kinds = [session.parseDataType(f.dataType.json()).sql() for f in added]
-        listed = ", ".join(f"{quoted(f.name)} {kind}" for f, kind in zip(added, kinds, strict=True))
+        listed = ", ".join(f"{quoted(f.name)} {sql_of(spark, f.dataType)}" for f in added)
         spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({listed})")
 
 

@@ -13,13 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError
-from headwater_streams.delta.delta_table import DeltaTransaction, delta_log, read_files, read_version
+from headwater_streams.delta.delta_table import (
+    DeltaTransaction,
+    mark_action,
+    read_files,
+    read_version,
+    remove_action,
+)
 from headwater_streams.delta.live_files import LiveFile, all_files
-from headwater_streams.spark.gateway import jvm_class, to_list
+from headwater_streams.spark.delta_log import Action, Snapshot
 
 
 @dataclass(frozen=True)
@@ -50,23 +56,6 @@ class CopiedRows:
 
     table: Path
     files: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A version of a table.
-
-    Attributes:
-        table: Its folder.
-        files: The `add` actions of its files.
-        schema: Its columns, as Delta writes them.
-        marks: Its transaction marks, by their application ids.
-    """
-
-    table: Path
-    files: Sequence[Mapping[str, Any]]
-    schema: str
-    marks: Mapping[str, int]
 
 
 class FileSwap(DeltaTransaction):
@@ -114,7 +103,7 @@ class FileSwap(DeltaTransaction):
             # A commit that only adds would be news to the table's streaming readers, and it is not.
             smallest = min(files, key=lambda name: files[name].size_bytes)
             removed = {smallest: touched.get(smallest, (0, 0))}
-        actions = [self._remove(files[name]) for name in sorted(removed)]
+        actions = [remove_action(files[name]) for name in sorted(removed)]
         kept = sum(total - gone for gone, total in removed.values())
         if kept:
             mixed = [name for name, (gone, total) in removed.items() if total > gone]
@@ -155,27 +144,25 @@ class FileSwap(DeltaTransaction):
         Raises:
             DataLossError: A file is not there any more; nothing is committed.
         """
-        self._transaction.readWholeTable()
+        self._transaction.reads_all()
         gone = [add["path"] for add in added.files if not (added.table / add["path"]).exists()]
         if gone:
             raise DataLossError(
                 f"{added.table}: {len(gone)} files of that version are not there any more, {gone[0]} among them; "
                 "nothing was committed"
             )
-        known = self._transaction.metadata()
-        if not keeps_columns and added.schema != known.schemaString():
-            described = json.loads(known.json())["metaData"] | {"schemaString": added.schema}
-            self._transaction.updateMetadata(self.action({"metaData": described}), False)
+        if not keeps_columns and added.schema != self._transaction.schema:
+            self._transaction.set_schema(added.schema)
         names = {add["path"] for add in added.files}
         kept = {file.name for file in removed if file.name in names}  # Delta allows one action for a file
-        actions = [self._remove(file) for file in removed if file.name not in kept]
-        actions += [self._mark(*more) for more in marks.items()]
+        actions = [remove_action(file) for file in removed if file.name not in kept]
+        actions += [mark_action(*more) for more in marks.items()]
         for add in added.files:
             if add["path"] in kept:
                 continue
             if added.table != self._path:
                 _link(added.table / add["path"], self._path / add["path"])
-            actions.append(self._new(add))
+            actions.append(_new(add))
         return self._commit(actions, app_id, mark, user_metadata)
 
     def count_affected(self, affected: Column, known: dict[str, tuple[int, int]]) -> None:
@@ -201,14 +188,14 @@ class FileSwap(DeltaTransaction):
         """The rows of some files that are not affected."""
         return self.frame().filter(F.col("_metadata.file_name").isin(*names) & ~affected)
 
-    def _copied(self, copied: CopiedRows | None, mixed: Sequence[str], expected: int) -> list[Any]:
+    def _copied(self, copied: CopiedRows | None, mixed: Sequence[str], expected: int) -> list[Action]:
         """The copies' files, linked into the table's folder, where they are what is wanted; else none."""
         if copied is None or copied.files != set(mixed):
             return []
         copies = live_files(copied.table)
         return self._linked(copied.table, copies) if sum(map(_rows, copies)) == expected else []
 
-    def _written(self, rows: DataFrame, expected: int) -> list[Any]:
+    def _written(self, rows: DataFrame, expected: int) -> list[Action]:
         files = self.write(rows)
         if files.rows != expected:
             raise DataLossError(
@@ -216,36 +203,15 @@ class FileSwap(DeltaTransaction):
             )
         return files.actions
 
-    def _linked(self, table: Path, adds: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def _linked(self, table: Path, adds: Sequence[Mapping[str, Any]]) -> list[Action]:
         """Another table's files, linked into this one's folder."""
         for add in adds:
             _link(table / add["path"], self._path / add["path"])
-        return [self._new(add) for add in adds]
+        return [_new(add) for add in adds]
 
-    def _new(self, add: Mapping[str, Any]) -> Any:
-        return self.action({"add": {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}})
-
-    def _commit(self, actions: list[Any], app_id: str, mark: int, user_metadata: str) -> int:
-        none = jvm_class(self._spark, "scala.Option").empty()
-        operation = jvm_class(self._spark, "org.apache.spark.sql.delta.DeltaOperations$Write")(
-            jvm_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite,
-            none,
-            self._some(f"the rows of {app_id}"),
-            self._some(user_metadata),
-            *[none] * 5,
-        )
-        return self._commit_actions(actions, app_id, mark, operation)
-
-
-def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
-    """A table's files at a version, their statistics with them, its columns and its marks; or it without its files,
-    which take a Spark job of their own."""
-    none = jvm_class(spark, "scala.Option").empty()
-    snapshot = delta_log(spark, table).getSnapshotAt(version, none, none, False)
-    adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
-    files = [json.loads(add) for add in adds]
-    marks = {txn.appId(): int(txn.version()) for txn in to_list(snapshot.setTransactions())}
-    return Snapshot(table, files, snapshot.metadata().schemaString(), marks)
+    def _commit(self, actions: Sequence[Action], app_id: str, mark: int, user_metadata: str) -> int:
+        marked = [mark_action(app_id, mark), *actions]
+        return self._transaction.commit_replacement(marked, f"the rows of {app_id}", user_metadata)
 
 
 def live_files(shadow: Path) -> list[dict[str, Any]]:
@@ -255,6 +221,10 @@ def live_files(shadow: Path) -> list[dict[str, Any]]:
         actions = (json.loads(line) for line in log.read_text().splitlines())
         found += [action["add"] for action in actions if "add" in action]
     return found
+
+
+def _new(add: Mapping[str, Any]) -> Action:
+    return {"add": {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}}
 
 
 def _rows(add: Mapping[str, Any]) -> int:

@@ -32,8 +32,6 @@ from headwater_streams.plan.requirements import (
     check_key,
     check_window,
     may_multiply,
-    node_names,
-    nodes_above,
     require_answerable,
     require_nothing_behind,
     require_one_input,
@@ -51,13 +49,13 @@ from headwater_streams.sources.coordinates import (
     OFFSET,
     ROW_COLUMNS,
     SOURCES,
-    has_hidden,
 )
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark.analysed_plan import state_shape, whole_shape
-from headwater_streams.spark.gateway import empty_frame, to_list
+from headwater_streams.spark.gateway import empty_frame
 from headwater_streams.spark.nullable import as_nullable
+from headwater_streams.spark.plan_shape import plan_shape
 from headwater_streams.spark.spark_errors import first_sentence
 
 
@@ -102,7 +100,7 @@ def analyse(
         last = chain.links[-1]
         return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
     for operator in recorder.made:
-        require_rows_of_records(job, operator.handed.values())
+        require_rows_of_records(job, [plan_shape(rows).root for rows in operator.handed.values()])
         for rows in operator.handed.values():
             _require_own_names(job, frames, rows, "rows on their way to a window or a join")
     with _telling(job, "target"):
@@ -116,7 +114,9 @@ def analyse(
         if not job.steps:  # where the whole chain was looked at
             check_without_actions(job, schemas, found, spark)
         return plan  # its parts are looked at when they are made
-    joins = any("Join" in node_names(rows) for made in recorder.made for rows in made.handed.values())
+    joins = any(
+        "Join" in plan_shape(rows).root.kinds for made in recorder.made for rows in made.handed.values()
+    )
     if plan.kind in ("join", "as_of") and (found or joins):
         where = f", here in {', '.join(found)}" if found else ""
         raise JobDefinitionError(
@@ -126,7 +126,8 @@ def analyse(
     if isinstance(plan.operator, IntervalJoin | AsOf) and recorder.made:
         times: dict[Place, str] = {"left": plan.operator.left_time, "right": plan.operator.right_time}
         sides = dict(zip(times, plan.sides, strict=True))
-        plan = replace(plan, foreign_time=foreign_time(job, sides, times, recorder.made[0].handed))
+        handed = {place: plan_shape(rows).root for place, rows in recorder.made[0].handed.items()}
+        plan = replace(plan, foreign_time=foreign_time(job, sides, times, handed))
     if (
         isinstance(plan.operator, IntervalJoin)
         and plan.operator.keeps
@@ -153,7 +154,7 @@ def analyse(
     ):  # else an ingest table takes all of its topics' columns
         plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
     if plan.kind in ("row", "scd"):
-        joining = {table for table, result in results.items() if may_multiply(result)}
+        joining = {table for table, result in results.items() if may_multiply(plan_shape(result).root)}
         plan = replace(plan, joining=frozenset(joining))
     if job.unites_for is not None:
         return replace(plan, state=whole_shape(results[job.target.name]))
@@ -214,14 +215,13 @@ def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFr
     """Checks that the columns of a result, or of rows on their way to an operator, have no names of the library's, but
     for the coordinates as they came."""
     reserved = list(filter(is_reserved, result.columns))
-    if reserved and "Union" in node_names(result):  # whose columns are others than those of its parts
+    shape = plan_shape(result)
+    if reserved and "Union" in shape.root.kinds:  # whose columns are others than those of its parts
         reserved = [name for name in reserved if name not in ROW_COLUMNS]
     elif reserved:
-        hidden = (frame._jdf.queryExecution().analyzed().metadataOutput() for frame in frames.values())  # noqa: SLF001
-        there = {str(each.exprId()) for attributes in hidden for each in to_list(attributes)}
-        made = to_list(result._jdf.queryExecution().analyzed().output())  # noqa: SLF001
+        there = {column.id for frame in frames.values() for column in plan_shape(frame).hidden}
         reserved = [
-            str(each.name()) for each in made if each.name() in reserved and str(each.exprId()) not in there
+            column.name for column in shape.root.columns if column.name in reserved and column.id not in there
         ]
     if reserved:
         raise JobDefinitionError(
@@ -274,7 +274,8 @@ def _understand(
     is_target: bool = True,
 ) -> JobPlan:
     operator = operators[0] if operators else None
-    nodes = set(node_names(result))
+    shape = plan_shape(result)
+    nodes = set(shape.root.kinds)
     is_united = len(job.inputs) > 1 or bool(job.steps or job.lookups) or "Union" in nodes
     if operator is not None and not isinstance(operator, WindowSpec) and "Union" in nodes:
         raise JobDefinitionError(
@@ -296,10 +297,10 @@ def _understand(
             "result to a table of its own"
         )
     if isinstance(operator, WindowSpec) and (is_united or "Join" in nodes):
-        require_nothing_behind(job, result)
+        require_nothing_behind(job, shape)
         return JobPlan(job, "window", operator, own, schemas, unites=True)
     if isinstance(operator, WindowSpec):
-        check_window(job, operator, result)
+        check_window(job, operator, result.schema, shape)
         return JobPlan(job, "window", operator, own, schemas)
     if isinstance(operator, IntervalJoin):
         require_watermark(job)
@@ -312,12 +313,12 @@ def _understand(
             raise JobDefinitionError(
                 f"job {job.name!r}: a join only adds rows: its target's mode is 'append'"
             )
-        if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
+        if not shape.can_reveal(SOURCES) or shape.root.above("Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
-        return JobPlan(job, "join", operator, own, schemas, sides=joined_inputs(job, result))
+        return JobPlan(job, "join", operator, own, schemas, sides=joined_inputs(job, shape.root))
     if isinstance(operator, AsOf):
-        sides = require_answerable(job, operator, result)
-        if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
+        sides = require_answerable(job, operator, shape.root)
+        if not shape.can_reveal(SOURCES) or shape.root.above("Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.as_of(...)")
         return JobPlan(job, "as_of", operator, own, schemas, sides=sides)
     check_inputs(job)
@@ -328,9 +329,9 @@ def _understand(
         )
     if isinstance(job.dedup, ByKey):
         check_key(job, job.dedup, next(iter(schemas.values())))
-    require_row_by_row(job, result)
-    if not has_hidden(result, OFFSET):
-        if "Union" in node_names(result):
+    require_row_by_row(job, shape.root)
+    if not shape.can_reveal(OFFSET):
+        if "Union" in nodes:
             raise JobDefinitionError(
                 f"job {job.name!r}: Spark's union loses the records' coordinates; use hw.union(a, b), or name several "
                 "topics of one shape in one input, hw.topic('a', 'b')"
@@ -339,7 +340,7 @@ def _understand(
             f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter, hw.enrich "
             "and hw.union on the inputs themselves, and hw.join or hw.as_of to join two streams"
         )
-    check_union(job, result, is_target=is_target)
+    check_union(job, shape.root, is_target=is_target)
     if isinstance(job.target, ScdTarget):
         require_one_input(job, "a slowly changing dimension")
         check_changes(job, job.target, own, result)

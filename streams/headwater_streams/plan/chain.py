@@ -41,10 +41,12 @@ from headwater_streams.plan.plan import Chain, JobPlan, Link, Operator
 from headwater_streams.plan.requirements import require_watermark
 from headwater_streams.plan.unions import inputs_under, marked, origin_of
 from headwater_streams.quality.columns import speaks_of
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.spark.nullable import as_nullable
+from headwater_streams.spark.plan_shape import plan_shape
 
 _STEP = "step_"
 _NEXT = "1 millisecond"
@@ -173,7 +175,7 @@ def _link(
     else:
         columns = {"left": operator.left_time, "right": operator.right_time}
     times = {
-        name: origin_of(handed[place], columns[place], name) if columns[place] else None
+        name: origin_of(plan_shape(handed[place]).root, columns[place], name) if columns[place] else None
         for place, names in reads.items()
         for name in names
     }
@@ -189,7 +191,7 @@ def _marked(lookup: DataFrame, name: str) -> DataFrame:
 
 def _sources(frame: DataFrame) -> tuple[str, ...]:
     """The marks of the frames that a frame is made of."""
-    return tuple(inputs_under(frame._jdf.queryExecution().analyzed()))  # noqa: SLF001 - plans have no public door
+    return tuple(inputs_under(plan_shape(frame).root))
 
 
 def _name(place: int) -> str:

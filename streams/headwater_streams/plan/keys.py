@@ -1,33 +1,35 @@
 """Whether the keys of an updated table name the windows of its job, one row for each."""
 
-from typing import Any
-
-from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_KEY, WINDOW_START, WindowSpec
 from headwater_streams.plan.job import Job
-from headwater_streams.spark.analysed_plan import analysed_nodes
-from headwater_streams.spark.gateway import to_list
+from headwater_streams.spark.plan_shape import PlanNode
 
 _NAMELESS = (T.ArrayType, T.MapType, T.StructType, T.VariantType)
 """Kinds of values by which rows are not looked up."""
 
 
-def check_keys(job: Job, window: WindowSpec, result: DataFrame) -> None:
+def check_keys(job: Job, window: WindowSpec, schema: T.StructType, result: PlanNode) -> None:
     """Checks the keys of a job whose windows replace each other by them.
 
     Each part of what names a window, the columns of `by` and one of its bounds, must be a key or what one is computed
     of; whether such a key tells two windows apart is seen when they are written.
+
+    Args:
+        job: The job.
+        window: Its window.
+        schema: The columns of its function's result.
+        result: The plan of that.
 
     Raises:
         JobDefinitionError: Two windows have the same keys.
     """
     keys, about = job.target.keys, f"job {job.name!r}: the key"
     for key in keys:
-        kind = result.schema[key].dataType
+        kind = schema[key].dataType
         if isinstance(kind, _NAMELESS):
             raise JobDefinitionError(f"{about} {key!r} is {kind.simpleString()}, which cannot name a row")
     made_of = _made_of(result)
@@ -50,33 +52,16 @@ def check_keys(job: Job, window: WindowSpec, result: DataFrame) -> None:
         )
 
 
-def _made_of(result: DataFrame) -> dict[str, set[str]]:
+def _made_of(plan: PlanNode) -> dict[str, set[str]]:
     """The columns that `.agg(...)` gave of which each column of a result is made."""
-    nodes = analysed_nodes(result)
-    plan = next(nodes)
-    found = {str(each.name()): {str(each.exprId())} for each in to_list(plan.output())}
-    while True:
-        items = (
-            {str(each.exprId()): each for each in to_list(plan.projectList())} if _is_project(plan) else {}
-        )
-        if any(str(each.name()) == WINDOW_KEY and not _is_passed(each) for each in items.values()):
-            names = {place: str(each.name()) for place, each in items.items()}
-            return {name: {names[of] for of in made} for name, made in found.items()}
-        below = {place: _references(each) for place, each in items.items()}
+    found = {column.name: {column.id} for column in plan.columns}
+    for node in plan.walk():
+        columns = {column.id: column for column in node.columns} if node.kind == "Project" else {}
+        if any(column.name == WINDOW_KEY and column.passes is None for column in columns.values()):
+            return {name: {columns[of].name for of in made} for name, made in found.items()}
+        below = {number: column.of for number, column in columns.items()}
         found = {
-            name: set[str]().union(*[below.get(of, {of}) for of in made]) for name, made in found.items()
+            name: {of for number in made for of in below.get(number, {number})}
+            for name, made in found.items()
         }
-        plan = next(nodes)
-
-
-def _is_project(plan: Any) -> bool:
-    return str(plan.nodeName()) == "Project"
-
-
-def _is_passed(item: Any) -> bool:
-    """Whether a column comes from below as it is, under whatever name."""
-    return "AttributeReference" in (str(item.nodeName()), str(item.child().nodeName()))
-
-
-def _references(item: Any) -> set[str]:
-    return {str(each.exprId()) for each in to_list(item.references().toSeq())}
+    raise AssertionError("a window gives its key")

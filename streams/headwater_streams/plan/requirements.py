@@ -1,7 +1,6 @@
 """What a job of each kind must be; what is not is refused before its first run, in a sentence."""
 
 from collections.abc import Iterable, Mapping
-from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -26,14 +25,11 @@ from headwater_streams.sources.coordinates import (
     ROWS,
     SEEN_UNTIL,
     SOURCES,
-    has_hidden,
 )
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.sources.nested import kinds_within
-from headwater_streams.spark.analysed_plan import analysed_nodes
+from headwater_streams.spark.plan_shape import PlanNode, PlanShape
 from headwater_streams.spark.spark_errors import first_sentence
-
-_node_names: WeakKeyDictionary[DataFrame, list[str]] = WeakKeyDictionary()
 
 _BEFORE_OPERATORS = {
     "Deduplicate": "dropDuplicates; use dedup=hw.by_offset() or dedup=hw.by_key(...)",
@@ -79,7 +75,7 @@ def check_changes(job: Job, target: ScdTarget, own: T.StructType, result: DataFr
             raise JobDefinitionError(f"{what}: {first_sentence(error)}") from error
 
 
-def check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
+def check_window(job: Job, window: WindowSpec, schema: T.StructType, result: PlanShape) -> None:
     """Checks a job with a window over one input: its time, its target's mode and keys.
 
     Raises:
@@ -106,35 +102,34 @@ def check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
         )
         raise JobDefinitionError(f"job {job.name!r}: {window.name} {because}")
     if isinstance(window, CountWindow):
-        _check_counted(job, result)
+        _check_counted(job, result.root)
     require_nothing_behind(job, result)
     if job.target.mode == "update":
-        check_keys(job, window, result)
+        check_keys(job, window, schema, result.root)
 
 
-def require_rows_of_records(job: Job, handed: Iterable[DataFrame]) -> None:
+def require_rows_of_records(job: Job, handed: Iterable[PlanNode]) -> None:
     """Checks that the rows that a function hands to its operator are those of the records, each by itself.
 
     Raises:
         JobDefinitionError: They are not.
     """
-    for frame in handed:
-        _refuse(job, "rows on their way to a window or a join", node_names(frame), _BEFORE_OPERATORS)
+    for rows in handed:
+        _refuse(job, "rows on their way to a window or a join", rows.kinds, _BEFORE_OPERATORS)
 
 
-def require_row_by_row(job: Job, result: DataFrame) -> None:
+def require_row_by_row(job: Job, result: PlanNode) -> None:
     """Checks that a function without an operator looks at each row by itself.
 
     Raises:
         JobDefinitionError: It does not.
     """
-    _refuse(job, "a row-by-row function", node_names(result), _IN_ROWS)
+    _refuse(job, "a row-by-row function", result.kinds, _IN_ROWS)
 
 
-def may_multiply(result: DataFrame) -> bool:
+def may_multiply(result: PlanNode) -> bool:
     """Whether a row-by-row function may make several rows of one: it does more than compute and filter."""
-    nodes = (plan for plan in analysed_nodes(result) if not plan.children().isEmpty())
-    return any(str(plan.nodeName()) not in _ONE_OF_ONE for plan in nodes)
+    return any(node.kind not in _ONE_OF_ONE for node in result.walk() if node.children)
 
 
 def _refuse(job: Job, what: str, nodes: Iterable[str], refused: Mapping[str, str]) -> None:
@@ -143,18 +138,18 @@ def _refuse(job: Job, what: str, nodes: Iterable[str], refused: Mapping[str, str
             raise JobDefinitionError(f"job {job.name!r}: {what} cannot use {refused[node]}")
 
 
-def require_nothing_behind(job: Job, result: DataFrame) -> None:
+def require_nothing_behind(job: Job, result: PlanShape) -> None:
     """Checks that a function gives the windows that it made, and all of them.
 
     Raises:
         JobDefinitionError: It does not.
     """
-    if not has_hidden(result, ROWS) or nodes_above(result, "Aggregate") & {"Filter", "Join", "Union"}:
+    if not result.can_reveal(ROWS) or result.root.above("Aggregate") & {"Filter", "Join", "Union"}:
         raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
 
 
-def _check_counted(job: Job, result: DataFrame) -> None:
-    nodes = node_names(result)
+def _check_counted(job: Job, result: PlanNode) -> None:
+    nodes = result.kinds
     windows = nodes.index("Aggregate")
     if set(nodes[:windows]) - {"Project"}:
         raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
@@ -209,13 +204,13 @@ def require_watermark(job: Job) -> None:
             )
 
 
-def require_answerable(job: Job, spec: AsOf, result: DataFrame) -> tuple[str, str]:
+def require_answerable(job: Job, spec: AsOf, result: PlanNode) -> tuple[str, str]:
     """Checks an as-of join of two streams, and gives the names of its left and its right input.
 
     Args:
         job: The job.
         spec: The join.
-        result: What the job's function made of empty frames.
+        result: The plan of what the job's function made of empty frames.
 
     Raises:
         JobDefinitionError: It does not hold.
@@ -328,16 +323,3 @@ def require_ingest(job: Job, declared: TableInput, schema: T.StructType) -> None
         f"job {job.name!r}: {declared.name} is not written by a row-by-row job whose input has an event_time, "
         "so lateness cannot be told; add event_time= to that job's input"
     )
-
-
-def node_names(result: DataFrame) -> list[str]:
-    """The nodes of a result's plan, from the last to the first; asked for once, as a frame's plan stays as it is."""
-    if result not in _node_names:
-        _node_names[result] = [str(plan.nodeName()) for plan in analysed_nodes(result)]
-    return _node_names[result]
-
-
-def nodes_above(result: DataFrame, operator: str) -> set[str]:
-    """What comes after the last node of a kind."""
-    nodes = node_names(result)
-    return set(nodes[: nodes.index(operator)])

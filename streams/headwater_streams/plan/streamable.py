@@ -12,10 +12,12 @@ from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.operators.joins.enrich import trusting
 from headwater_streams.operators.recording import recording
 from headwater_streams.plan.job import Job
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput
+from headwater_streams.spark.analysed_plan import check_for_streaming
 from headwater_streams.spark.columns import with_watermark
-from headwater_streams.spark.gateway import empty_frame, jvm_class, scala_object
+from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.spark.spark_errors import first_sentence
 
 
@@ -35,11 +37,7 @@ def check_streamable(
     """
     streams = {name: _stream(spark, job.inputs[name], schema) for name, schema in schemas.items()}
     try:
-        plan = job.function(**streams)._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no public door
-        modes = jvm_class(spark, "org.apache.spark.sql.streaming.OutputMode")
-        wanted = modes.Append() if mode == "append" else modes.Update()
-        checker = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
-        scala_object(spark, checker).checkForStreaming(plan, wanted)
+        check_for_streaming(job.function(**streams), mode)
     except PySparkException as error:
         raise JobDefinitionError(
             f"job {job.name!r}: Spark cannot stream this: {first_sentence(error)}"

@@ -1,18 +1,13 @@
 """By which way the rows of each input come into a function's result, and whether that can be accounted for."""
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
-
-from pyspark.sql import DataFrame
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.operators.dedup import ByKey, BySequence
 from headwater_streams.operators.recording import Place
 from headwater_streams.plan.job import Job
-from headwater_streams.spark.analysed_plan import analysed_nodes
-from headwater_streams.spark.gateway import to_list
+from headwater_streams.spark.plan_shape import PlanNode
 
 _MARK = "_leaf_of_"
 
@@ -48,23 +43,23 @@ def check_inputs(job: Job) -> None:
         )
 
 
-def check_union(job: Job, result: DataFrame, *, is_target: bool) -> None:
+def check_union(job: Job, result: PlanNode, *, is_target: bool) -> None:
     """Checks what a row-by-row function makes of its inputs.
 
     Args:
         job: The job.
-        result: What it made of empty frames.
+        result: The plan of what it made of empty frames.
         is_target: Whether it is the job's first table, by which the batch is accounted for.
 
     Raises:
         JobDefinitionError: Rows of an input are joined with others, stand there twice, or none of them can.
     """
-    for node in analysed_nodes(result):
-        if str(node.nodeName()) == "Join" and all(inputs_under(side) for side in to_list(node.children())):
+    for node in result.walk():
+        if node.kind == "Join" and all(inputs_under(side) for side in node.children):
             raise JobDefinitionError(
                 f"job {job.name!r}: a row-by-row function cannot join its inputs; use hw.join(...) or hw.as_of(...)"
             )
-    found = inputs_under(next(analysed_nodes(result)))
+    found = inputs_under(result)
     for name in job.inputs:
         if found[name] > 1:
             raise JobDefinitionError(
@@ -77,18 +72,18 @@ def check_union(job: Job, result: DataFrame, *, is_target: bool) -> None:
             )
 
 
-def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
+def joined_inputs(job: Job, result: PlanNode) -> tuple[str, str]:
     """The inputs on the left and the right side of a job's join, whatever the function called their columns.
 
     Args:
         job: The job.
-        result: What it made of empty frames.
+        result: The plan of what it made of empty frames.
 
     Raises:
         JobDefinitionError: A side is not made of one input.
     """
-    (join,) = itertools.islice((n for n in analysed_nodes(result) if str(n.nodeName()) == "Join"), 1)
-    left, right = ([*inputs_under(side)] for side in to_list(join.children()))
+    join = next(node for node in result.walk() if node.kind == "Join")
+    left, right = ([*inputs_under(side)] for side in join.children)
     if len(left) != 1 or len(right) != 1 or left == right:
         told = ", ".join([*left, *right]) or "none"
         raise JobDefinitionError(
@@ -97,51 +92,43 @@ def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
     return left[0], right[0]
 
 
-def inputs_under(plan: Any) -> Counter[str]:
+def inputs_under(plan: PlanNode) -> Counter[str]:
     """The inputs by whose marks a plan's leaves are known, and how many leaves each has there."""
-    return Counter(name for leaf in to_list(plan.collectLeaves()) if (name := input_of(leaf)) is not None)
+    return Counter(name for leaf in plan.leaves if (name := input_of(leaf)) is not None)
 
 
-def input_of(leaf: Any) -> str | None:
+def input_of(leaf: PlanNode) -> str | None:
     """The input by whose mark a leaf of a plan is known; None for any other leaf."""
-    columns = (str(column.name()) for column in to_list(leaf.output()))
-    return next((name.removeprefix(_MARK) for name in columns if name.startswith(_MARK)), None)
+    marks = (column.name for column in leaf.columns if column.name.startswith(_MARK))
+    return next((name.removeprefix(_MARK) for name in marks), None)
 
 
-def origin_of(frame: DataFrame, column: str, name: str) -> str | None:
+def origin_of(plan: PlanNode, column: str, name: str) -> str | None:
     """What a column of a frame is called in the input whose rows it is of; None where it is computed on the way.
 
     Args:
-        frame: A frame made of the input's.
+        plan: The plan of a frame made of the input's.
         column: The column.
         name: The input, by whose mark it is known.
     """
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no public door
-    wanted = next(each.exprId() for each in to_list(plan.output()) if str(each.name()) == column)
-    while True:
-        children = to_list(plan.children())
-        if not children:
-            there = (str(each.name()) for each in to_list(plan.output()) if each.exprId().equals(wanted))
-            return next(there, None)
-        below = next(child for child in children if inputs_under(child)[name])
-        kind = str(plan.nodeName())
-        if kind == "Union":
-            place = [each.exprId().equals(wanted) for each in to_list(plan.output())].index(True)
-            wanted = to_list(below.output())[place].exprId()
-        elif kind == "Project":
-            passed = (each for each in to_list(plan.projectList()) if each.exprId().equals(wanted))
-            made = next(passed, None)
-            if made is None:  # a node above has made it, as explode does
+    wanted = next(each.id for each in plan.columns if each.name == column)
+    while plan.children:
+        below = next(child for child in plan.children if inputs_under(child)[name])
+        place = next((place for place, each in enumerate(plan.columns) if each.id == wanted), None)
+        if plan.kind == "Union":
+            assert place is not None, "a union gives all columns that are asked of it"
+            wanted = below.columns[place].id
+        elif plan.kind == "Project":
+            passed = None if place is None else plan.columns[place].passes
+            if passed is None:  # it is computed here, or a node above has made it, as explode does
                 return None
-            if str(made.nodeName()) == "Alias":
-                if str(made.child().nodeName()) != "AttributeReference":
-                    return None
-                wanted = made.child().exprId()
+            wanted = passed
         plan = below
+    return next((each.name for each in plan.columns if each.id == wanted), None)
 
 
 def foreign_time(
-    job: Job, sides: Mapping[Place, str], times: Mapping[Place, str], handed: Mapping[Place, DataFrame]
+    job: Job, sides: Mapping[Place, str], times: Mapping[Place, str], handed: Mapping[Place, PlanNode]
 ) -> str | None:
     """A time of a join that is no event time of its side, by whatever name; None where both are.
 
@@ -149,7 +136,7 @@ def foreign_time(
         job: The job.
         sides: The inputs by their sides, `left` and `right`.
         times: The columns that are the sides' times, likewise.
-        handed: What the join was handed, likewise.
+        handed: The plans of what the join was handed, likewise.
     """
     own = {side: origin_of(handed[side], times[side], name) for side, name in sides.items()}
     return next(

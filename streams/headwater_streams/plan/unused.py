@@ -6,7 +6,6 @@ took to parse Nexmark's bids.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -17,16 +16,13 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.unions import input_of
 from headwater_streams.sources.decode import needless
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.spark.analysed_plan import nodes_of
-from headwater_streams.spark.gateway import scala_object, to_list
+from headwater_streams.spark.plan_shape import PlanNode, pruned_plan
 
-_NUMBER = re.compile(r"#(\d+)")
 # What takes of the rows below it those columns that its expressions name, and those that are taken of itself.
 _NAMING = {
     "Project", "Filter", "Aggregate", "Join", "Generate", "Expand", "Window", "Sort", "SubqueryAlias", "CollectMetrics",
     "EventTimeWatermark", "ResolvedHint",
 }  # fmt: skip
-_MOST_PASSES = 20
 
 
 def unused_texts(
@@ -46,12 +42,11 @@ def unused_texts(
     if job.branches or not any(found.values()):  # rows that several tables are made of are kept whole
         return {}
     for result in results:
-        plan = _pruned(result)
+        plan = pruned_plan(result)
         named = _named(plan)
-        for leaf in to_list(plan.collectLeaves()):
+        for leaf in plan.leaves:
             left = found.get(input_of(leaf) or "", set())
-            if left:
-                left -= {str(c.name()) for c in to_list(leaf.output()) if str(c.exprId().id()) in named}
+            left -= {column.name for column in leaf.columns if column.id in named}
     told = " ".join(check.expression for check in job.checks)
     keys = job.dedup.columns if isinstance(job.dedup, ByKey) else ()
     return {
@@ -60,25 +55,14 @@ def unused_texts(
     }
 
 
-def _pruned(result: DataFrame) -> Any:
-    """A frame's plan, in which each node takes what those above it need."""
-    pruning = scala_object(result.sparkSession, "org.apache.spark.sql.catalyst.optimizer.ColumnPruning")
-    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no public door
-    for _ in range(_MOST_PASSES):
-        before, plan = plan, pruning.apply(plan)
-        if plan.fastEquals(before):
-            break
-    return plan
-
-
-def _named(plan: Any) -> set[str]:
-    """The numbers of the columns that a plan's nodes name, and of those that it gives."""
-    taken = [plan.output()]
-    for node in nodes_of(plan):
-        taken.append(node.references())
-        if str(node.nodeName()) not in _NAMING:
-            taken += [child.output() for child in to_list(node.children())]
-    return {number for each in taken for number in _NUMBER.findall(str(each))}
+def _named(plan: PlanNode) -> set[int]:
+    """The columns that a plan's nodes name, and those that it gives."""
+    found = {column.id for column in plan.columns}
+    for node in plan.walk():
+        found |= node.named
+        if node.kind not in _NAMING:
+            found |= {column.id for child in node.children for column in child.columns}
+    return found
 
 
 def _is_in(column: str, text: str) -> bool:

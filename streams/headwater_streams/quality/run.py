@@ -124,10 +124,9 @@ def _judged(
 
 def _read(spark: "SparkSession", path: Path, table: str, version: int | None) -> tuple["DataFrame", int]:
     from deltalake.exceptions import DeltaError
-    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from headwater_streams.spark.spark_errors import reason_of
+    from headwater_streams.spark.spark_errors import JvmError, reason_of
     from headwater_streams.storage.delta_files import opened_table
 
     if not (path / "_delta_log").is_dir():
@@ -142,7 +141,7 @@ def _read(spark: "SparkSession", path: Path, table: str, version: int | None) ->
         raise SuiteError(f"{table} has no version {pinned}; its newest is {newest}")
     try:
         return spark.read.format("delta").option("versionAsOf", pinned).load(str(path)), pinned
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, JvmError) as error:
         why = reason_of(error) or sentence_of(error)
         raise SuiteError(f"{table} cannot be read at version {pinned}: {why}") from error
 

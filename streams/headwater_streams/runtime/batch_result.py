@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
 from headwater_streams.delta.delta_table import WrittenFiles
-from headwater_streams.spark.gateway import to_list
+from headwater_streams.spark.row_order import without_foreign_order
 
 Metrics = dict[str, dict[str, Any]]
 """What the stream's plan observed in a batch, by observation and term."""
@@ -72,24 +72,8 @@ class BatchResult:
     def _keep(self) -> DataFrame:
         self._require_not_computed()
         self._is_kept = True
-        self.rows = _without_foreign_order(self.rows)
+        self.rows = without_foreign_order(self.rows)
         return self.rows.persist()
 
     def _require_not_computed(self) -> None:
         assert self._metrics is None, "the state was updated by these rows, and would be again"
-
-
-def _without_foreign_order(rows: DataFrame) -> DataFrame:
-    """The rows without what Spark says of their order, where it says it by columns that they do not have.
-
-    So it does after sorted aggregation (`max_by`, `max` of a string) where the key was computed below: a batch has the
-    order of the executed plan and the columns of the analysed one. Spark's cache then ends in "key not found".
-    """
-    jrows: Any = rows._jdf  # noqa: SLF001 - PySpark's only door to the plan
-    plan = jrows.logicalPlan()
-    columns = plan.outputSet()
-    if all(order.references().subsetOf(columns) for order in to_list(plan.outputOrdering())):
-        return rows
-    session: Any = rows.sparkSession
-    rdd = jrows.queryExecution().toRdd()
-    return DataFrame(session._jsparkSession.internalCreateDataFrame(rdd, jrows.schema(), False), session)  # noqa: SLF001

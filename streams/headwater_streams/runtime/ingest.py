@@ -30,10 +30,11 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.plan.requirements import require_watermark
 from headwater_streams.quality.columns import speaking_of
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import RecordSource
 from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.hidden_columns import hide
 
 _UNION, _ENRICHED = "union", "enriched"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -21,6 +20,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.spark.columns import col
+from headwater_streams.spark.spark_errors import JvmError
 from headwater_streams.storage.delta_rows import table_id
 
 _EXTRA = "lookups"
@@ -140,7 +140,7 @@ class Lookups:
             raise self._gone(name, version, "the table was made anew since")
         try:
             frame = read_version(self._context.spark, path, version)
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, JvmError) as error:
             raise self._gone(name, version, "its log was cleaned up") from error
         there = {f.name: f.dataType for f in frame.schema.fields}
         for field in self._schemas[name].fields:

@@ -1,6 +1,5 @@
 """One running job: Spark's query, its batches, its lease, its stop at a batch boundary."""
 
-import json
 import threading
 import time
 import weakref
@@ -24,7 +23,7 @@ from headwater_streams.base.errors import (
 from headwater_streams.base.ledger_entry import WATERMARK, merge_ranges, spelled
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.runtime.batch_result import BatchResult, Metrics
+from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of, keep_facts
@@ -41,8 +40,6 @@ from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.positions import check_next, topic_made_again
 from headwater_streams.runtime.query_settings import has_empty_batches, query_settings
-from headwater_streams.runtime.spark_watermark import begin_before_history
-from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.failing_rows import (
     carry_failing,
     find_failing,
@@ -57,6 +54,7 @@ from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 from headwater_streams.runtime.warm_up import WarmUp, plan_warm_up
 from headwater_streams.sources.topic_metadata import changed_ids
+from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.checkpoint import (
     first_lost,
     is_committed,
@@ -66,8 +64,9 @@ from headwater_streams.spark.checkpoint import (
     told_lost,
 )
 from headwater_streams.spark.damage_behind import damage_behind
-from headwater_streams.spark.gateway import to_list
+from headwater_streams.spark.execution import execution_of_batch, observed_metrics, recent_progress
 from headwater_streams.spark.spark_errors import missing_file, raised_for_values, reason_of
+from headwater_streams.spark.watermark import begin_before_history
 from headwater_streams.spark.workers import has_worker
 from headwater_streams.storage.damage import DamagedFileError, place_of
 from headwater_streams.storage.delta_files import added_by
@@ -201,7 +200,7 @@ class JobQuery:
         self._names_earlier = self._stage.is_stateful and names_earlier(self._checkpoint)
         stream = self._stage.stream()
         if self._stage.is_stateful:
-            begin_before_history(self._context, self._checkpoint, stream)
+            begin_before_history(self._checkpoint, stream, self._context.now_ms())
         writer = stream.writeStream.queryName(name).outputMode(self._stage.output_mode)
         writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(
             _held_weakly(self._run_batch)
@@ -322,16 +321,7 @@ class JobQuery:
         """Spark's accounts of the batches after one, oldest first, as far back as Spark keeps them (100 triggers)."""
         if self._query is None:
             return []
-        recent = self._query._jsq.recentProgress()  # noqa: SLF001 - PySpark's own takes all of them apart each time
-        found: list[dict[str, Any]] = []
-        for place in reversed(range(len(recent))):
-            told = recent[place]
-            if told.batchId() <= after:
-                break
-            account = json.loads(told.json())
-            if "addBatch" in account.get("durationMs", {}):  # otherwise it is about a trigger without a batch
-                found.append(account)
-        return found[::-1]
+        return recent_progress(self._query, after)
 
     @property
     def generation(self) -> int:
@@ -387,12 +377,15 @@ class JobQuery:
             raise FailingRowsFoundError(
                 f"job {self.job.name!r}, batch {batch}: run without the names of rows that were found before it"
             )
+        execution = execution_of_batch(self._context.spark)
         if self._stage.watermarks is not None:
-            self._stage.watermarks.put_back(self._execution())
+            self._stage.watermarks.put_back(execution)
         if self._stage.values is not None:
             self._stage.values.require(batch, end.watermark_ms)
         again = self._again if batch == 0 else None
-        result = BatchResult(df, lambda: {**self._observed(), BATCH_METRIC: {WATERMARK: end.watermark_ms}})
+        result = BatchResult(
+            df, lambda: {**observed_metrics(execution), BATCH_METRIC: {WATERMARK: end.watermark_ms}}
+        )
         try:
             if again is not None:
                 assert isinstance(self._stage, WarmStage)
@@ -403,7 +396,7 @@ class JobQuery:
             if self._stage.is_stateful:
                 result.require_computed()  # also where the batch was committed before: the state must be updated
             if self._stage.values is not None:
-                self._stage.values.advance(batch, self._execution())
+                self._stage.values.advance(batch, execution)
         except Exception as error:
             self._find_failing(batch, inputs, error)
             raise
@@ -444,23 +437,6 @@ class JobQuery:
                 "record alone can go to quarantine; nothing of the batch was committed. Have it give NULL there, by "
                 "try_divide, try_cast or a CASE, and run the job again"
             ) from error
-
-    def _observed(self) -> Metrics:
-        """What the stream's plan observed in this batch, by observation and term, before Spark publishes it."""
-        metrics = self._execution().lastExecution().observedMetrics()
-        found = {}
-        for pair in to_list(metrics.toSeq()):
-            name, row = pair._1(), pair._2()  # noqa: SLF001 - the names of a Scala tuple
-            names = row.schema().fieldNames()
-            found[name] = {names[i]: row.get(i) for i in range(len(names))}
-        return found
-
-    def _execution(self) -> Any:
-        """Spark's own execution of the query, from inside a batch."""
-        spark = self._context.spark
-        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        wrapper = spark._jsparkSession.streams().get(query_id)  # noqa: SLF001 - PySpark shows it only after the batch
-        return wrapper.streamingQuery()
 
     def _publish(self, inputs: dict[str, BatchInput]) -> None:
         offsets: dict[tuple[str, int], int] = {}

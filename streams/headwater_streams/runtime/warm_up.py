@@ -45,7 +45,6 @@ from headwater_streams.operators.windows.tumbling import TumblingWindow
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import InputReader
-from headwater_streams.runtime.spark_watermark import batch_metadata
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark.checkpoint import (
     last_planned,
@@ -53,6 +52,7 @@ from headwater_streams.spark.checkpoint import (
     read_offsets,
     table_offset,
 )
+from headwater_streams.spark.watermark import batch_metadata
 
 _US_PER_MS = 1000
 
@@ -242,7 +242,12 @@ def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up
             _require_commits(reader, source)
             assert source.versions is not None
             lines.append(table_offset(reader.table_id, source.versions[1]))
-    plan_first_batch(checkpoint, str(uuid.uuid4()), batch_metadata(context, warm_up.watermark_ms), lines)
+    plan_first_batch(
+        checkpoint,
+        str(uuid.uuid4()),
+        batch_metadata(context.spark, warm_up.watermark_ms, context.now_ms()),
+        lines,
+    )
 
 
 def _source_of(declared: Input, sources: Sequence[SourceRange]) -> SourceRange | None:

@@ -25,7 +25,7 @@ from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.read_types import Typing
 from headwater_streams.sources.wrong_fields import wrong_fields
-from headwater_streams.spark.gateway import jvm_class
+from headwater_streams.spark.avro_schemas import avro_incompatibilities
 from headwater_streams.spark.spark_errors import reason_of
 
 END = "_end"
@@ -80,19 +80,13 @@ class Avro:
         Raises:
             JobDefinitionError: It cannot.
         """
-        parser = jvm_class(spark, "org.apache.avro.Schema$Parser")
-        compatibility = jvm_class(spark, "org.apache.avro.SchemaCompatibility")
         try:
-            found = compatibility.checkReaderWriterCompatibility(
-                parser().parse(self.schema), parser().parse(writer)
-            )
+            reasons = avro_incompatibilities(spark, self.schema, writer)
         except Exception as error:
             raise JobDefinitionError(f"hw.avro: writer {number}: {_cause(error)}") from error
-        if str(found.getType()) != "COMPATIBLE":
-            reasons = found.getResult().getIncompatibilities()
-            told = "; ".join(str(reasons.get(i).getMessage()) for i in range(reasons.size()))
+        if reasons:
             raise JobDefinitionError(
-                f"hw.avro: what writer {number} wrote cannot be read as the schema: {told}"
+                f"hw.avro: what writer {number} wrote cannot be read as the schema: {'; '.join(reasons)}"
             )
 
 

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
-from headwater_streams.spark.gateway import to_list
+from headwater_streams.spark.gateway import jvm_class, scala_object, to_list
 
 _ALIASED = re.compile(r"(?P<made>.+) AS (?P<name>`(?:[^`]|``)+`|\w+) (?P<kind>.+)", re.DOTALL)
 _OPENING, _CLOSING, _QUOTES = "(<[", ")>]", "'`\""
@@ -20,12 +20,7 @@ _NUMBER = re.compile(r"#\d+L?")
 
 def analysed_nodes(result: DataFrame) -> Iterator[Any]:
     """The nodes of a frame's analysed plan as the JVM has them, outermost first."""
-    return nodes_of(result._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans have no public door
-
-
-def nodes_of(plan: Any) -> Iterator[Any]:
-    """A plan's nodes as the JVM has them, outermost first."""
-    open_plans = [plan]
+    open_plans = [result._jdf.queryExecution().analyzed()]  # noqa: SLF001 - plans have no public door
     while open_plans:
         plan = open_plans.pop()
         yield plan
@@ -81,6 +76,19 @@ def _parts(listed: str) -> list[str]:
         else:
             parts[-1] += one
     return [part.strip() for part in parts]
+
+
+def check_for_streaming(result: DataFrame, mode: Literal["append", "update"]) -> None:
+    """Has Spark's own checker look at a stream's plan, before a query is started.
+
+    Raises:
+        PySparkException: Spark would refuse the query.
+    """
+    spark = result.sparkSession
+    modes = jvm_class(spark, "org.apache.spark.sql.streaming.OutputMode")
+    wanted = modes.Append() if mode == "append" else modes.Update()
+    checker = scala_object(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
+    checker.checkForStreaming(result._jdf.queryExecution().analyzed(), wanted)  # noqa: SLF001 - as above
 
 
 def _line(plan: Any) -> str:

@@ -28,7 +28,7 @@ _SAFE = frozenset({
     "StringTrim", "StringTrimLeft", "StringTrimRight", "Upper", "With",
 })  # fmt: skip
 """Expressions that cannot raise, nor those that they are made of then; casts besides that lose nothing."""
-_VALUE = "value"
+_AGGREGATE, _VALUE = "Aggregate", "value"
 _GREATEST_HASH = 2**31 - 1
 
 
@@ -78,11 +78,12 @@ def _may_raise(of: _Of) -> bool:
     return not all(_is_safe(expression) for expression in to_list(plan.expressions()))
 
 
-def taken_that_may_raise(aggregate: Any) -> list[Column]:
-    """What the aggregates of a resolved plan's node take of each row, where it may raise; NULL for a row that an
-    aggregate's FILTER leaves out."""
+def taken_that_may_raise(aggregated: DataFrame) -> list[Column]:
+    """What the aggregates of a frame take of each row, where it may raise; NULL for a row that an aggregate's FILTER
+    leaves out. Nothing is known of aggregates that the analyser took apart."""
+    aggregate = aggregated._jdf.queryExecution().analyzed()  # noqa: SLF001 - as above
     found: list[Column] = []
-    open_expressions = to_list(aggregate.expressions())
+    open_expressions = to_list(aggregate.expressions()) if str(aggregate.nodeName()) == _AGGREGATE else []
     while open_expressions:
         expression = open_expressions.pop()
         if _kind(expression) != "AggregateExpression":

@@ -8,6 +8,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 
+JvmError = Py4JJavaError
+"""What PySpark raises of an exception of the JVM that it has no class of its own for."""
+
 _OF_VALUES = re.compile(
     r"Spark(?:Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|NoSuchElement)Exception|USER_RAISED_EXCEPTION"
     r"|PythonException"

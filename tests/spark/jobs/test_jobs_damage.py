@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from damaged_files import DAMAGES
 from headwater_streams import backfill
-from headwater_streams.delta.delta_table import forget_logs
 from headwater_streams.ledger.log import commits
 from headwater_streams.quality import Check
 from headwater_streams.quality.run import run_suite
@@ -20,6 +19,7 @@ from headwater_streams.runtime.generations import Action
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.query import explain
 from headwater_streams.runtime.renewal import begin_generations
+from headwater_streams.spark.delta_log import forget_logs
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.testing import JobDriver
 from job_kinds import KINDS, TABLE, Kind, three_batches

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater.running.pytest_plugin import driving
-from headwater_streams.delta.delta_table import delta_log
+from headwater_streams.spark.delta_log import delta_log
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic("clicks", schema="id STRING, at TIMESTAMP", event_time="at", max_ahead="9999 days")

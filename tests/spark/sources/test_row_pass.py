@@ -6,9 +6,10 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, hide
+from headwater_streams.sources.coordinates import OFFSET, PARTITION
+from headwater_streams.spark.hidden_columns import hide
+from headwater_streams.spark.projection import only_projects
 
 KEEPING: dict[str, Callable[[DataFrame], DataFrame]] = {
     "as it is": lambda rows: rows,

@@ -41,7 +41,7 @@ def _by_delta(path: Path, rows: DataFrame) -> dict[str, Any]:
 def test_statistics_are_those_that_delta_works_out(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql(f"SELECT {_ALIKE} FROM {{ids}}", ids=spark.range(0, 9, numPartitions=1))
     (action,) = _written(spark, tmp_path / "ours", rows).actions
-    ours, delta = json.loads(action.stats()), _by_delta(tmp_path / "delta", rows)
+    ours, delta = json.loads(action["add"]["stats"]), _by_delta(tmp_path / "delta", rows)
     # What follows a text that is cut, so that no value is greater, differs.
     last, of_delta = (told["maxValues"].pop("long_text") for told in (ours, delta))
     assert ours == delta
@@ -55,7 +55,7 @@ def test_what_json_cannot_say_has_no_bounds(spark: SparkSession, tmp_path: Path)
         "MAP('k', 1) AS m, 7 AS behind"
     )
     (action,) = _written(spark, tmp_path / "t", rows).actions
-    told = json.loads(action.stats())
+    told = json.loads(action["add"]["stats"])
     assert (told["numRecords"], told["minValues"], told["maxValues"]) == (1, {"behind": 7}, {"behind": 7})
     assert told["nullCount"].keys() == {"nan", "inf", "year_10000", "wide", "not_text", "behind"}
 

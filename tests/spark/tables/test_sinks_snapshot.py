@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from headwater_streams.delta.delta_table import ensure_table, read_version, tell_state
-from headwater_streams.delta.file_swap import snapshot_of
+from headwater_streams.spark.delta_log import snapshot_of
 
 
 def test_snapshot_of_a_table_with_a_checkpoint_is_read_in_a_thread_that_has_run_nothing(

@@ -30,12 +30,13 @@ from headwater_streams.backfill.verdict import Verdict, passing
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import REBUILT, ensure_table
-from headwater_streams.delta.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.delta.live_files import all_files
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.operators.dedup.memory import SEEN_TABLE, take_over
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
+from headwater_streams.spark.delta_log import Snapshot, snapshot_of
 
 
 def swap(

@@ -29,7 +29,8 @@ from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES, hide, reveal
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES
+from headwater_streams.spark.hidden_columns import hide, reveal
 
 
 @dataclass(frozen=True)

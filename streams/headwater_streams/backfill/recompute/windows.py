@@ -39,7 +39,8 @@ from headwater_streams.operators.windows.spec import (
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, hide, reveal
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES
+from headwater_streams.spark.hidden_columns import hide, reveal
 
 _MARGIN = 20
 """On each side of what windows say of their rows, a so-manieth part of the limit is read beside it."""

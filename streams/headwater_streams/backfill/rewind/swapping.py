@@ -30,11 +30,12 @@ from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import counted
-from headwater_streams.delta.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.spark.checkpoint import is_committed
+from headwater_streams.spark.delta_log import Snapshot, snapshot_of
 
 
 def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -> Verdict:

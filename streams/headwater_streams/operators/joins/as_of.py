@@ -44,17 +44,9 @@ from headwater_streams.operators.joins.columns import (
     source_range,
 )
 from headwater_streams.operators.recording import is_recording, made, record
-from headwater_streams.sources.coordinates import (
-    OFFSET,
-    ROW_COLUMNS,
-    SOURCES,
-    SOURCES_TYPE,
-    changing,
-    has_hidden,
-    hide,
-    reveal,
-)
+from headwater_streams.sources.coordinates import OFFSET, ROW_COLUMNS, SOURCES, SOURCES_TYPE, changing
 from headwater_streams.spark.columns import col, cols
+from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 Direction = Literal["backward", "forward", "nearest"]
 How = Literal["left", "inner"]

@@ -9,16 +9,9 @@ from pyspark.sql import types as T
 from headwater_streams.base.arguments import require_frame
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.type_name import type_name
-from headwater_streams.sources.coordinates import (
-    INPUT,
-    OFFSET,
-    PARTITION,
-    ROW_COLUMNS,
-    TOPIC,
-    has_hidden,
-    reveal,
-)
+from headwater_streams.sources.coordinates import INPUT, OFFSET, PARTITION, ROW_COLUMNS, TOPIC
 from headwater_streams.sources.nested import odd_text
+from headwater_streams.spark.hidden_columns import has_hidden, reveal
 
 
 def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[str]) -> None:

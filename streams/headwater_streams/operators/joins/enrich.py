@@ -23,8 +23,8 @@ from headwater_streams.operators.joins.columns import (
     revealed,
 )
 from headwater_streams.operators.recording import is_recording
-from headwater_streams.sources.coordinates import hide
 from headwater_streams.spark.columns import col, cols
+from headwater_streams.spark.hidden_columns import hide
 
 How = Literal["left", "inner"]
 _NAMED = 3

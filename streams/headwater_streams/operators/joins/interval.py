@@ -33,16 +33,9 @@ from headwater_streams.operators.joins.columns import (
     source_range,
 )
 from headwater_streams.operators.recording import counted, made, record
-from headwater_streams.sources.coordinates import (
-    OFFSET,
-    ROW_COLUMNS,
-    SOURCES,
-    SOURCES_TYPE,
-    has_hidden,
-    hide,
-    reveal,
-)
+from headwater_streams.sources.coordinates import OFFSET, ROW_COLUMNS, SOURCES, SOURCES_TYPE
 from headwater_streams.spark.columns import col
+from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 EXPIRED_METRIC = "headwater_join"
 """The observation of a streaming join: `pairs`, `expired_left`, `expired_right` of the batch."""

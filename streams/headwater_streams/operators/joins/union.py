@@ -14,7 +14,8 @@ from pyspark.sql import types as T
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import folded
 from headwater_streams.base.type_name import type_name
-from headwater_streams.sources.coordinates import INPUT, OFFSET, ROW_COLUMNS, has_hidden, hide, reveal
+from headwater_streams.sources.coordinates import INPUT, OFFSET, ROW_COLUMNS
+from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 
 def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> DataFrame:

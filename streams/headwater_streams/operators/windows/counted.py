@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -45,17 +45,16 @@ from headwater_streams.sources.coordinates import (
     SOURCES,
     SOURCES_TYPE,
     TOPIC,
-    hide,
 )
-from headwater_streams.spark.analysed_plan import analysed_nodes
 from headwater_streams.spark.columns import col, cols
-from headwater_streams.spark.gateway import to_list
 from headwater_streams.spark.guarded import taken_that_may_raise
+from headwater_streams.spark.hidden_columns import hide
+from headwater_streams.spark.plan_shape import plan_shape
 
 NUMBER = "_number"
 """A row's number among those of its key, from 0."""
 _INDEX, _START, _END, _PLACES = "_window_index", "_window_start", "_window_end", "_places"
-_TAKEN, _AGGREGATE = "headwater_taken", "Aggregate"
+_TAKEN = "headwater_taken"
 _OWN = (_INDEX, _START, _END, ROWS, _PLACES)
 
 
@@ -114,13 +113,11 @@ class CountedRows:
             return instead
         spec, by = self.spec, cols(self.spec.by)
         rows, coordinates = revealed(counted(self.df, "window"))
-        node = (
-            next(analysed_nodes(rows.groupBy().agg(F.count(F.lit(1)), *aggregates))) if coordinates else None
-        )
-        needed = _needed(rows, spec, node)
+        together = rows.groupBy().agg(F.count(F.lit(1)), *aggregates) if coordinates else None
+        needed = _needed(rows, spec, together)
         rows = rows.select(*needed)
-        if node is not None and not is_recording():
-            rows = _tried(rows, node)
+        if together is not None and not is_recording():
+            rows = _tried(rows, together)
         if is_recording():
             if not coordinates:
                 raise JobDefinitionError(
@@ -197,13 +194,13 @@ def _placed(rows: DataFrame, spec: CountWindow) -> DataFrame:
     return full.drop("_count")
 
 
-def _tried(rows: DataFrame, node: Any) -> DataFrame:
+def _tried(rows: DataFrame, together: DataFrame) -> DataFrame:
     """Rows of which what the aggregates take is worked out when they come.
 
     One for which that raises would else do so in a later batch, once its window is full, and is not to be found among
     the rows of that one.
     """
-    taken = taken_that_may_raise(node) if str(node.nodeName()) == _AGGREGATE else []
+    taken = taken_that_may_raise(together)
     if not taken:
         return rows
     # Spark would not work out for a count what is never NULL.
@@ -213,19 +210,20 @@ def _tried(rows: DataFrame, node: Any) -> DataFrame:
     return rows.observe(_TAKEN, *worked_out)
 
 
-def _needed(rows: DataFrame, spec: CountWindow, node: Any) -> list[Column]:
+def _needed(rows: DataFrame, spec: CountWindow, together: DataFrame | None) -> list[Column]:
     """The columns that the windows are made of: no others are kept in state. Without coordinates all, for the order.
 
     Args:
         rows: The rows.
         spec: The windows.
-        node: The analysed aggregates; None without coordinates.
+        together: The aggregates over all rows; None without coordinates.
     """
-    if node is None:
+    if together is None:
         return cols(tuple(rows.columns))
-    used = {str(attribute.name()) for attribute in to_list(node.references().toSeq())}
+    node = plan_shape(together).root
+    used = {column.name for child in node.children for column in child.columns if column.id in node.named}
     wanted = {spec.time, *spec.by, *PLACE, *used}
-    if str(node.nodeName()) != _AGGREGATE:  # the analyser took the aggregates apart
+    if node.kind != "Aggregate":  # the analyser took the aggregates apart
         wanted = set(rows.columns) - (set(ROW_COLUMNS) - {*PLACE})
     return cols(tuple(name for name in rows.columns if name in wanted))
 

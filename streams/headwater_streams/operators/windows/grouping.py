@@ -11,9 +11,10 @@ from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import named_twice, twins
 from headwater_streams.operators.recording import counted, made, record
 from headwater_streams.operators.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
-from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
+from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.sources.nested import odd_text
 from headwater_streams.spark.columns import cols
+from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 
 @dataclass(frozen=True)

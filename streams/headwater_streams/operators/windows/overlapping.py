@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from headwater_streams.base.target import Mode
 from headwater_streams.operators.windows.fixed import FixedWindow
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL, PLACED_METRIC, WINDOW
-from headwater_streams.sources.coordinates import has_hidden, reveal
+from headwater_streams.spark.hidden_columns import has_hidden, reveal
 
 _AT = "_at_us"
 # EventTimeWatermark.delayKey of catalyst: a stateful operator takes the column that bears it for its event time, and

@@ -8,15 +8,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.operators.recording import handed
 from headwater_streams.operators.windows.spec import SINCE, WINDOW_KEY, FoldedWindow
-from headwater_streams.sources.coordinates import (
-    OFFSET,
-    PARTITION,
-    ROW_COLUMNS,
-    SOURCES,
-    TOPIC,
-    hide,
-    reveal,
-)
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROW_COLUMNS, SOURCES, TOPIC
+from headwater_streams.spark.hidden_columns import hide, reveal
 
 
 def entering(

@@ -20,7 +20,6 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptInput
@@ -28,7 +27,9 @@ from headwater_streams.runtime.stages.open_rows import OpenRows
 from headwater_streams.runtime.stages.stateful import late_terms, observed, read_metric, sources_of
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.runtime.tables import prepare_tables
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns, hide, reveal
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns
+from headwater_streams.spark.batch_values import BatchValues
+from headwater_streams.spark.hidden_columns import hide, reveal
 
 
 class CountStage:

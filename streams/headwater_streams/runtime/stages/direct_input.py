@@ -29,11 +29,12 @@ from headwater_streams.runtime.stages.stateful import (
     observed,
     read_metric,
 )
-from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, hide
+from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC
 from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.reader import Starts
 from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.hidden_columns import hide
 
 
 def input_kind(declared: Input) -> type[StatefulInput]:

@@ -25,9 +25,10 @@ from headwater_streams.operators.recording import recording
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import FUNCTION, Place, failing_places
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
 from headwater_streams.spark.checkpoint import is_committed, last_planned
 from headwater_streams.spark.gateway import compute
+from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.storage.records import read_record, write_record

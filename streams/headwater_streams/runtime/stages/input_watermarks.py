@@ -6,9 +6,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headwater_streams.base.ledger_entry import INPUT_WATERMARKS, NO_WATERMARK_MS, LedgerEntry
-from headwater_streams.runtime.spark_watermark import put_back
 from headwater_streams.runtime.stages.stateful import NEWEST, StatefulInput, read_metric
 from headwater_streams.runtime.warm_up import WarmUp
+from headwater_streams.spark.watermark import put_back
 
 
 class InputWatermarks:

@@ -22,7 +22,6 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
@@ -43,9 +42,10 @@ from headwater_streams.sources.coordinates import (
     SOURCES,
     TOPIC,
     commit_columns,
-    reveal,
 )
+from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.columns import col, cols
+from headwater_streams.spark.hidden_columns import reveal
 from headwater_streams.storage.delta_rows import data_files, dataset_of
 
 _POSITIONS = {"left": LEFT, "right": RIGHT}

@@ -40,12 +40,12 @@ from headwater_streams.sources.coordinates import (
     TOPIC,
     changing,
     commit_columns,
-    hide,
 )
 from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.spark.checkpoint import next_batch
 from headwater_streams.spark.columns import col, cols
+from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.storage.delta_rows import data_files
 
 

@@ -31,7 +31,6 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_extra
-from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.key_log import KeyLog
@@ -44,6 +43,8 @@ from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.reader import Starts
+from headwater_streams.spark.batch_values import BatchValues
+from headwater_streams.spark.kept_rows import read_once
 
 _Branches = dict[str, tuple[DeltaTransaction, WrittenFiles]]
 _ROWS_PER_TASK = 50_000  # one second of a core's work, or less
@@ -335,13 +336,3 @@ def in_few_tasks(df: DataFrame, sources: Sequence[SourceRange]) -> DataFrame:
     # Each partition is read by a task, and a row is copied before a `coalesce`, also where there is nothing to do.
     are_few = all(source.table is None for source in sources) and sum(size > 0 for size in sizes) <= tasks
     return df if are_few else df.coalesce(tasks)
-
-
-@contextmanager
-def read_once(df: DataFrame) -> Iterator[DataFrame]:
-    """The rows, kept as they are read for the first time (in memory, on disk what does not fit)."""
-    kept = df.localCheckpoint(eager=False)
-    try:
-        yield kept
-    finally:
-        kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark leaves it to the garbage collector

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,20 +25,9 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.once import GIVEN, require_once
-from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.runtime.stages.rejected_rows import KEPT, kept, records_of, with_texts
-from headwater_streams.sources.coordinates import (
-    INPUT,
-    OFFSET,
-    ORIGIN,
-    PARTITION,
-    PLACE,
-    ROW_COLUMNS,
-    TOPIC,
-    hide,
-    reveal,
-)
+from headwater_streams.sources.coordinates import INPUT, OFFSET, ORIGIN, PARTITION, PLACE, ROW_COLUMNS, TOPIC
 from headwater_streams.sources.decode import (
     BAD,
     HEADERS,
@@ -55,6 +43,9 @@ from headwater_streams.sources.problems import PROBLEMS, Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.gateway import compute, empty_frame
+from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.projection import only_projects
+from headwater_streams.spark.spark_errors import JvmError
 
 _VERDICT = "_verdict"
 _NUMBER = "_number_in_batch"
@@ -526,7 +517,7 @@ class _Counts:
             return {}
         try:
             return dict(taken.get)
-        except Py4JJavaError as error:
+        except JvmError as error:
             if "java.lang.AssertionError" not in str(error):
                 raise
         return self._told_apart(kind, name)

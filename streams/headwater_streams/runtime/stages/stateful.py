@@ -33,14 +33,14 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
-from headwater_streams.runtime.spark_watermark import watermark_node
-from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.failing_rows import Found, failing_to_come
 from headwater_streams.runtime.stages.narrowing import problem_of
-from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sources.decode import Decoded
+from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.columns import cols, with_watermark
+from headwater_streams.spark.projection import only_projects
+from headwater_streams.spark.watermark import watermark_node
 
 _US_PER_MS = 1000
 LATE, PARTLY_LATE = "_late", "_partly_late"

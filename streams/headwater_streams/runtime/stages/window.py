@@ -29,7 +29,6 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
@@ -47,9 +46,11 @@ from headwater_streams.runtime.stages.stateful import (
 )
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.runtime.warm_up import WarmUp
-from headwater_streams.sources.coordinates import ROWS, SOURCES, changing, commit_columns, reveal
+from headwater_streams.sources.coordinates import ROWS, SOURCES, changing, commit_columns
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.columns import cols
+from headwater_streams.spark.hidden_columns import reveal
 
 _NOW, _KNOWN = "_now", "_known"
 EMITTED_METRIC = "headwater_emitted"

@@ -30,10 +30,11 @@ from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import gone_until
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES, hide, reveal
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES
 from headwater_streams.sources.decode import BAD, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.spark.columns import col
+from headwater_streams.spark.hidden_columns import hide, reveal
 
 _LATE = "_late"
 _LAST_US = 253_402_300_799_000_000

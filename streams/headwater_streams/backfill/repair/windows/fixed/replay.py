@@ -32,8 +32,9 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import Place
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, hide, reveal
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS
 from headwater_streams.sources.decode import Decoded
+from headwater_streams.spark.hidden_columns import hide, reveal
 
 FIRST_US, LAST_US = "_first_us", "_last_us"
 """The first and the last start of a row's windows, in microseconds; the same where it is in one."""

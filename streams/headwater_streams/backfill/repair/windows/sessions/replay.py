@@ -32,9 +32,10 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import Place
-from headwater_streams.sources.coordinates import BATCH, GENERATION, PLACE, ROW_COLUMNS, ROWS, hide, reveal
+from headwater_streams.sources.coordinates import BATCH, GENERATION, PLACE, ROW_COLUMNS, ROWS
 from headwater_streams.sources.decode import VALUE, Decoded
 from headwater_streams.spark.columns import col, cols
+from headwater_streams.spark.hidden_columns import hide, reveal
 
 TIME_US = "_time_us"
 """A row's event time, in microseconds."""

@@ -22,7 +22,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater_streams.base.ledger_entry import NO_WATERMARK_MS
-from headwater_streams.runtime.context import StageContext
 from headwater_streams.spark.analysed_plan import analysed_nodes
 from headwater_streams.spark.checkpoint import last_planned, plan_before_first_batch
 from headwater_streams.spark.gateway import jvm_class, scala_object, to_list
@@ -31,21 +30,21 @@ _METADATA = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMet
 _PIECES = "spark.sql.streaming.internal.stateStore.partitions"
 
 
-def batch_metadata(context: StageContext, watermark_ms: int) -> str:
+def batch_metadata(spark: SparkSession, watermark_ms: int, now_ms: int) -> str:
     """A batch's metadata as Spark writes it into the offset log, with the settings that a query begins with."""
     # As a query begins: in a session of its own, which says by another name how many pieces its state is in.
-    session = context.spark._jsparkSession.cloneSession()  # noqa: SLF001 - what Spark holds on to has no public door
-    session.conf().set(_PIECES, str(context.spark.conf.get("spark.sql.shuffle.partitions")))
-    metadata = scala_object(context.spark, _METADATA).apply(watermark_ms, context.now_ms(), session.conf())
+    session = spark._jsparkSession.cloneSession()  # noqa: SLF001 - what Spark holds on to has no public door
+    session.conf().set(_PIECES, str(spark.conf.get("spark.sql.shuffle.partitions")))
+    metadata = scala_object(spark, _METADATA).apply(watermark_ms, now_ms, session.conf())
     return str(metadata.json())
 
 
-def begin_before_history(context: StageContext, checkpoint: Path, stream: DataFrame) -> None:
+def begin_before_history(checkpoint: Path, stream: DataFrame, now_ms: int) -> None:
     """Has a query that has not begun take its first batch with a watermark before all history."""
     if last_planned(checkpoint) is None:
         analyzed = stream._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no public door
         sources = sum(bool(leaf.isStreaming()) for leaf in to_list(analyzed.collectLeaves()))
-        metadata = batch_metadata(context, NO_WATERMARK_MS)
+        metadata = batch_metadata(stream.sparkSession, NO_WATERMARK_MS, now_ms)
         plan_before_first_batch(checkpoint, str(uuid.uuid4()), metadata, sources)
 
 

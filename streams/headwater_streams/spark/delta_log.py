@@ -1,0 +1,142 @@
+"""Delta's own log and transactions, which PySpark and delta-spark do not show.
+
+PySpark offers write and commit as one step only. Here the files of a batch are written first, what was observed on the
+way is looked at, and then they are committed together with a transaction mark and the ledger entry. Actions go in and
+out as Delta's log has them, as JSON: `{"add": {...}}`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater_streams.spark.gateway import jvm_class, scala_object, to_list, to_seq
+
+Action = Mapping[str, Any]
+_DELTA = "org.apache.spark.sql.delta"
+
+
+def delta_log(spark: SparkSession, table: Path) -> Any:
+    """Delta's own log of a table, of its JVM class."""
+    session = spark._jsparkSession  # noqa: SLF001 - PySpark's only door to the JVM
+    # Delta reads a checkpoint with the session of the thread, and one that has run nothing yet has none.
+    jvm_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+    return scala_object(spark, f"{_DELTA}.DeltaLog").forTable(session, str(table))
+
+
+def forget_logs(spark: SparkSession) -> None:
+    """Has Delta let go of the tables that it has read; it reads those that are asked for anew.
+
+    Delta keeps each table's log and its newest state for an hour after its last use: 1.6 MB for a window job of a test,
+    and the JVM of an hour of tests, each with tables of its own, had none of its 2 GB left.
+    """
+    scala_object(spark, f"{_DELTA}.DeltaLog").clearCache()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A version of a table.
+
+    Attributes:
+        table: Its folder.
+        files: The `add` actions of its files.
+        schema: Its columns, as Delta writes them.
+        marks: Its transaction marks, by their application ids.
+    """
+
+    table: Path
+    files: Sequence[Mapping[str, Any]]
+    schema: str
+    marks: Mapping[str, int]
+
+
+def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
+    """A table's files at a version, their statistics with them, its columns and its marks; or it without its files,
+    which take a Spark job of their own."""
+    none = jvm_class(spark, "scala.Option").empty()
+    snapshot = delta_log(spark, table).getSnapshotAt(version, none, none, False)
+    adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
+    files = [json.loads(add) for add in adds]
+    marks = {txn.appId(): int(txn.version()) for txn in to_list(snapshot.setTransactions())}
+    return Snapshot(table, files, snapshot.metadata().schemaString(), marks)
+
+
+class OpenTransaction:
+    """A transaction of Delta's, `OptimisticTransaction`: what it read, and the commit that ends it."""
+
+    def __init__(self, spark: SparkSession, table: Path) -> None:
+        """Args: the session, and the table's folder."""
+        self._spark = spark
+        self._transaction = delta_log(spark, table).startTransaction()
+
+    @property
+    def version(self) -> int:
+        """The table's version that the transaction reads."""
+        return int(self._transaction.readVersion())
+
+    @property
+    def schema(self) -> str:
+        """The table's columns at that version, as Delta writes them."""
+        return str(self._transaction.metadata().schemaString())
+
+    def reads_mark(self, app_id: str) -> None:
+        """Has the commit conflict with every other one of this application id."""
+        self._transaction.readTxn().addOne(app_id)  # what txnVersion does beside rebuilding the state
+
+    def reads_all(self) -> None:
+        """Has the commit conflict with every other change of the table's rows."""
+        self._transaction.readWholeTable()
+
+    def write(self, rows: DataFrame) -> list[dict[str, Any]]:
+        """Writes rows into files of the table; gives their actions, and commits nothing."""
+        written = self._transaction.writeFiles(rows._jdf)  # noqa: SLF001 - PySpark's only door to the plan
+        return [json.loads(action.json()) for action in to_list(written)]
+
+    def set_schema(self, schema: str) -> None:
+        """Gives the table these columns, from the commit on."""
+        known = json.loads(self._transaction.metadata().json())["metaData"]
+        self._transaction.updateMetadata(self._action({"metaData": known | {"schemaString": schema}}), False)
+
+    def commit_batch(
+        self, actions: Sequence[Action], app_id: str, batch: int, user_metadata: str, *, updates: bool
+    ) -> int:
+        """Commits as a streaming query's batch does, and returns the version.
+
+        Args:
+            actions: What the commit is made of.
+            app_id: The query, as Delta's history names it.
+            batch: Its batch, likewise.
+            user_metadata: What Delta keeps beside the commit.
+            updates: Whether it takes rows away.
+        """
+        mode = jvm_class(self._spark, "org.apache.spark.sql.streaming.OutputMode")
+        operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$StreamingUpdate")(
+            mode.Update() if updates else mode.Append(), app_id, batch, self._some(user_metadata)
+        )
+        return self._commit(actions, operation)
+
+    def commit_replacement(self, actions: Sequence[Action], predicate: str, user_metadata: str) -> int:
+        """Commits as a write that replaces rows does, and returns the version; `predicate` is what Delta's history
+        says of these."""
+        none = jvm_class(self._spark, "scala.Option").empty()
+        operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(
+            jvm_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite,
+            none,
+            self._some(predicate),
+            self._some(user_metadata),
+            *[none] * 5,
+        )
+        return self._commit(actions, operation)
+
+    def _commit(self, actions: Sequence[Action], operation: Any) -> int:
+        made = to_seq(self._spark, [self._action(action) for action in actions])
+        return int(self._transaction.commit(made, operation))
+
+    def _action(self, value: Action) -> Any:
+        return scala_object(self._spark, f"{_DELTA}.actions.Action").fromJson(json.dumps(value))
+
+    def _some(self, value: Any) -> Any:
+        return jvm_class(self._spark, "scala.Some")(value)

@@ -1,0 +1,16 @@
+"""Rows that are read once, and let go of when they are done with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame
+
+
+@contextmanager
+def read_once(df: DataFrame) -> Iterator[DataFrame]:
+    """The rows, kept as they are read for the first time (in memory, on disk what does not fit)."""
+    kept = df.localCheckpoint(eager=False)
+    try:
+        yield kept
+    finally:
+        kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark leaves it to the garbage collector

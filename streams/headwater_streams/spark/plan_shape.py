@@ -1,0 +1,179 @@
+"""A frame's analysed plan, read from the JVM once: what the rules about a job's function are decided by.
+
+A plan is told by its nodes, each with the columns that it gives. A column is known by its id: an id stays the same on
+its way up through the nodes that pass the column on, whatever name it is given. Texts of several columns are asked for
+at once: each call to the JVM takes as long as a page of Python.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.spark.gateway import scala_object, to_list
+
+_BETWEEN = "\x1f"
+_COLUMN = re.compile(r"(.*)#(\d+)L?(?:-T\d+ms)?", re.DOTALL)
+_MOST_PASSES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanColumn:
+    """A column that a node gives.
+
+    Attributes:
+        name: Its name.
+        id: What it is known by.
+        passes: The id of the column below that it is, as it is, under whatever name; None where it is computed. It is
+            known of a `Project`'s columns, and None for other nodes'.
+        of: The ids of the columns below that it is made of; likewise.
+    """
+
+    name: str
+    id: int
+    passes: int | None = None
+    of: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanNode:
+    """A node of a plan.
+
+    Attributes:
+        kind: Catalyst's name of it, `"Project"`, `"Join"`.
+        columns: What it gives, in order.
+        named: The ids of the columns that its expressions name.
+        label: The name of an observation (`CollectMetrics`); empty for other nodes.
+        children: The nodes whose rows it takes.
+    """
+
+    kind: str
+    columns: tuple[PlanColumn, ...]
+    named: frozenset[int] = frozenset()
+    label: str = ""
+    children: tuple["PlanNode", ...] = ()
+
+    def walk(self) -> Iterator["PlanNode"]:
+        """The node and all below it, outermost first, of several children the last one's side first."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += node.children
+
+    @property
+    def leaves(self) -> Iterator["PlanNode"]:
+        """The nodes that take no rows, the first child's first."""
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.leaves
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of all nodes, in the order of `walk`."""
+        return [node.kind for node in self.walk()]
+
+    def above(self, kind: str) -> set[str]:
+        """What comes after the last node of a kind."""
+        kinds = self.kinds
+        return set(kinds[: kinds.index(kind)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanShape:
+    """A plan.
+
+    Attributes:
+        root: The node that gives the frame's rows.
+        hidden: The columns that `select("*")` leaves out and that can be selected by name.
+    """
+
+    root: PlanNode
+    hidden: tuple[PlanColumn, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The frame's columns."""
+        return [column.name for column in self.root.columns]
+
+    def can_reveal(self, name: str) -> bool:
+        """Whether the frame has a column of that name, seen or hidden."""
+        return name in self.names or [column.name for column in self.hidden].count(name) == 1
+
+
+_known: WeakKeyDictionary[DataFrame, PlanShape] = WeakKeyDictionary()
+
+
+def plan_shape(frame: DataFrame) -> PlanShape:
+    """The shape of a frame's analysed plan; read once, as a frame's plan stays as it is."""
+    if frame not in _known:
+        plan = _analysed(frame)
+        _known[frame] = PlanShape(root=_node(plan), hidden=_columns(plan.metadataOutput()))
+    return _known[frame]
+
+
+def pruned_plan(frame: DataFrame) -> PlanNode:
+    """A frame's analysed plan, in which each node takes what those above it need."""
+    pruning = scala_object(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.ColumnPruning")
+    plan = _analysed(frame)
+    for _ in range(_MOST_PASSES):
+        before, plan = plan, pruning.apply(plan)
+        if plan.fastEquals(before):
+            break
+    return _node(plan)
+
+
+def _analysed(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no public door
+
+
+def _node(plan: Any) -> PlanNode:
+    kind = str(plan.nodeName())
+    return PlanNode(
+        kind=kind,
+        columns=_projected(plan) if kind == "Project" else _columns(plan.output()),
+        named=_ids(plan.references()),
+        label=str(plan.name()) if kind == "CollectMetrics" else "",
+        children=tuple(_node(child) for child in to_list(plan.children())),
+    )
+
+
+def _projected(project: Any) -> tuple[PlanColumn, ...]:
+    items = project.projectList()
+    texts, found = str(items.mkString(_BETWEEN)).split(_BETWEEN), []
+    for place, column in enumerate(_columns(project.output())):
+        text = texts[place] if len(texts) == items.size() else ""
+        known = _COLUMN.fullmatch(text)
+        if (
+            known is not None and known[1] == column.name
+        ):  # as it came; ` AS ` stands in the text of any other
+            passes: int | None = column.id
+            of = frozenset((column.id,))
+        else:
+            item = items.apply(place)
+            of = _ids(item.references())
+            below = item.child() if str(item.nodeName()) == "Alias" else item
+            passes = int(below.exprId().id()) if str(below.nodeName()) == "AttributeReference" else None
+        found.append(PlanColumn(name=column.name, id=column.id, passes=passes, of=of))
+    return tuple(found)
+
+
+def _ids(references: Any) -> frozenset[int]:
+    """The ids of a set of columns, `AttributeSet`."""
+    return frozenset(column.id for column in _columns(references.toSeq()))
+
+
+def _columns(attributes: Any) -> tuple[PlanColumn, ...]:
+    text = str(attributes.mkString(_BETWEEN))
+    if not text:
+        return ()
+    found = [_COLUMN.fullmatch(each) for each in text.split(_BETWEEN)]
+    if None not in found and len(found) == attributes.size():
+        return tuple(PlanColumn(name=each[1], id=int(each[2])) for each in found if each is not None)
+    return tuple(
+        PlanColumn(name=str(each.name()), id=int(each.exprId().id())) for each in to_list(attributes)
+    )
