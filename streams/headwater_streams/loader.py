@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import folded, named_twice
 from headwater_streams.plan.job import Job, bind, declared, is_job
+from headwater_streams.storage.files import is_file
 from headwater_streams.streaming_sql import load_sql
 
 
@@ -121,7 +122,7 @@ def _import(where: str, search: Sequence[Path]) -> ModuleType:
 def _find(where: str, search: Sequence[Path]) -> Path:
     for folder in (Path(), *search):
         candidate = folder / where
-        if candidate.is_file():
+        if is_file(candidate):
             return candidate.resolve()
     raise JobDefinitionError(_no_module(where))
 

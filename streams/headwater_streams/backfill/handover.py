@@ -1,11 +1,8 @@
 """A table and its checkpoint change hands together: what a rebuild's and a rewind's swap share, and their way back."""
 
-import os
-import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.sql import types as T
@@ -30,6 +27,17 @@ from headwater_streams.runtime.generations import read_by_ledger
 from headwater_streams.runtime.stages.failing_rows import FOLDER as FAILING
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.spark.delta_log import Snapshot, snapshot_of
+from headwater_streams.storage.files import (
+    exists,
+    files_below,
+    is_folder,
+    link_tree,
+    matching,
+    move,
+    remove,
+    remove_tree,
+    scratch_folder,
+)
 from headwater_streams.storage.home import Home
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
@@ -45,10 +53,9 @@ def rehearse(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
 
     In the fresh JVM of a command the classes of a commit take seconds to load, and so do the tables' logs.
     """
-    for left in folder.path.glob("rehearsal-*"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    with TemporaryDirectory(dir=folder.path, prefix="rehearsal-") as name:
-        scratch = Path(name)
+    for left in matching(folder.path, "rehearsal-*"):  # by a process that was killed
+        remove_tree(left)
+    with scratch_folder(folder.path, "rehearsal-") as scratch:
         ensure_table(context.spark, scratch, "rehearsal", T.StructType([T.StructField("n", T.LongType())]))
         nothing = Snapshot(scratch, [], "", {})
         FileSwap(context.spark, scratch).exchange(
@@ -198,13 +205,13 @@ def stage_checkpoint(
     Raises:
         DataLossError: The other checkpoint is not there.
     """
-    if not origin.exists():
+    if not exists(origin):
         raise DataLossError(
             f"job {planned.job!r}: there is no checkpoint {origin.name} any more; nothing was changed"
         )
     staged = staged_checkpoint(context.home, planned)
-    shutil.rmtree(staged, ignore_errors=True)  # of a swap that died before its commit
-    shutil.copytree(origin, staged, copy_function=_link)
+    remove_tree(staged)  # of a swap that died before its commit
+    link_tree(origin, staged)
     if last is not None:
         _cut(staged, last)
     move_facts(staged, context, inputs)
@@ -219,8 +226,8 @@ def staged_checkpoint(home: Home, planned: WholePlan) -> Path:
 def take_checkpoint(context: StageContext, job: str, staged: Path, generation: int) -> None:
     """Makes a staged checkpoint that of a generation which has not begun; the job's turn must be held."""
     target = context.home.checkpoint(job, generation)
-    shutil.rmtree(target, ignore_errors=True)
-    staged.rename(target)
+    remove_tree(target)
+    move(staged, target)
 
 
 def _cut(checkpoint: Path, last: int) -> None:
@@ -229,23 +236,14 @@ def _cut(checkpoint: Path, last: int) -> None:
     Spark's state of version N + 1 is what batch N left. (Source: Spark's HDFSBackedStateStoreProvider.)
     """
     for folder in ("offsets", "commits", "keys", "open_rows", FAILING):
-        for path in (checkpoint / folder).glob("*"):
+        for path in matching(checkpoint / folder):
             number = path.name.lstrip(".").split(".")[0]
             if number.isdigit() and int(number) > last:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for file in (checkpoint / "state").rglob("*"):
+                remove_tree(path, wholly=True) if is_folder(path) else remove(path)
+    for file in files_below(checkpoint / "state"):
         number = file.name.lstrip(".").split(".")[0].split("_")[0]
-        if file.is_file() and number.isdigit() and int(number) > last + 1:
-            file.unlink()
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        return  # Spark lets go of old batches, and of its scratch files, at any time
-    except OSError:  # a file system without links
-        shutil.copyfile(source, target)
+        if number.isdigit() and int(number) > last + 1:
+            remove(file)
 
 
 def restored_entry(

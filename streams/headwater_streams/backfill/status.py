@@ -1,6 +1,5 @@
 """Where backfills are, read from their folders and their targets' logs; and the flags that steer a run. No Spark."""
 
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from headwater_streams.backfill.store import (
 from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_of
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.files import matching, remove_tree
 from headwater_streams.storage.home import Home
 
 
@@ -134,13 +134,13 @@ def abort(home: Home, backfill: str) -> dict[str, Any]:
             folder.kept,
             folder.further,
             folder.rebuilt,
-            *folder.path.glob("rehearsal-*"),
+            *matching(folder.path, "rehearsal-*"),
         ]
         planned = folder.plan()
         if not isinstance(planned, BackfillPlan):
             left.append(handover.staged_checkpoint(home, planned))  # of a swap that was refused or killed
         for path in left:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
     return status(home, backfill)
 
 

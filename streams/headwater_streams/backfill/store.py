@@ -13,11 +13,10 @@ further/<table>/  shadow/ and kept/ of each other table, where the job writes se
 rebuilt/        the tables and the checkpoint of a rebuild; its tables' logs are the ledger of what was swapped in
 """
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from headwater_streams.base.nearest import nearest
 from headwater_streams.base.record import NewerRecordError
 from headwater_streams.ledger.log import commits
 from headwater_streams.storage.damage import OF_BACKFILLS, DamagedFileError, NewerFileError
+from headwater_streams.storage.files import changed_ns, exists, is_folder, locked, matching, remove, touch
 from headwater_streams.storage.home import Home
 from headwater_streams.storage.records import Stored, naming_file, read_record, write_record
 from headwater_streams.storage.stored_files import read_json
@@ -115,10 +115,10 @@ class BackfillFolder:
             NewerFileError: A newer Headwater wrote it.
         """
         path = self.path / "plan.json"
-        if not path.exists() and self.is_begun:
+        if not exists(path) and self.is_begun:
             raise DamagedFileError(path, "is gone")
-        if not path.exists():
-            there = sorted(p.parent.name for p in self.path.parent.glob("*/plan.json"))
+        if not exists(path):
+            there = sorted(p.parent.name for p in matching(self.path.parent, "*/plan.json"))
             raise UnknownBackfillError(
                 f"there is no backfill {self.id!r}; there are {nearest(self.id, there) or 'none'} (make one with plan)"
             )
@@ -131,7 +131,7 @@ class BackfillFolder:
     @property
     def is_begun(self) -> bool:
         """Whether anything is there of a backfill but its plan."""
-        return any((self.path / name).exists() for name in OF_BACKFILLS - {"plan.json"})
+        return any(exists(self.path / name) for name in OF_BACKFILLS - {"plan.json"})
 
     def read(self, record: type[R]) -> R | None:
         """A stored record, or None if it was not written yet.
@@ -141,7 +141,7 @@ class BackfillFolder:
             NewerFileError: A newer Headwater wrote it.
         """
         path = self._path_of(record)
-        return read_record(path, record) if path.exists() else None
+        return read_record(path, record) if exists(path) else None
 
     def known(self, record: type[R]) -> R | None:
         """The same, for who would write it again: None as well where it is not what was written.
@@ -162,22 +162,22 @@ class BackfillFolder:
 
     def remove(self, record: type[FolderStored]) -> None:
         """Removes a stored record."""
-        self._path_of(record).unlink(missing_ok=True)
+        remove(self._path_of(record))
 
     def _path_of(self, record: type[FolderStored]) -> Path:
         return self.path / f"{record.FILE}.json"
 
     def has_flag(self, name: str) -> bool:
         """Whether a flag is set."""
-        return (self.path / name).exists()
+        return exists(self.path / name)
 
     def set_flag(self, name: str) -> None:
         """Sets a flag."""
-        (self.path / name).touch()
+        touch(self.path / name)
 
     def clear_flag(self, name: str) -> None:
         """Takes a flag away."""
-        (self.path / name).unlink(missing_ok=True)
+        remove(self.path / name)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -187,10 +187,10 @@ class BackfillFolder:
             BackfillError: Another process works on it.
         """
         self.plan()
-        with (self.path / "lock").open("w") as lock:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+                stack.enter_context(locked(self.path / "lock", waits=False))
+            except BlockingIOError as error:
                 raise BackfillError(
                     f"another process works on the backfill {self.id!r}; wait for it, or pause it"
                 ) from error
@@ -221,7 +221,7 @@ def stored(home: Home, made: Plan, now_ms: int) -> Plan:
     for attempt in range(1, 1000):
         name = f"{made.job}-{digest[:8]}" + (f"-{attempt}" if attempt > 1 else "")
         folder = BackfillFolder(home, name)
-        is_new = not (folder.path / "plan.json").exists()
+        is_new = not exists(folder.path / "plan.json")
         if folder.has_flag("aborted") or (not is_new and _is_taken_back(home, made, name)):
             continue
         if is_new:
@@ -254,8 +254,8 @@ def utc_text(now_ms: int) -> str:
 
 def backfill_ids(home: Home) -> list[str]:
     """The backfills of a home, the oldest first; one that has lost its plan is among them, the last."""
-    folders = [path for path in (home.root / "backfills").glob("*") if path.is_dir()]
-    planned = [path / "plan.json" for path in folders if (path / "plan.json").exists()]
-    found = sorted(planned, key=lambda path: (path.stat().st_mtime_ns, path))
+    folders = [path for path in matching(home.root / "backfills") if is_folder(path)]
+    planned = [path / "plan.json" for path in folders if exists(path / "plan.json")]
+    found = sorted(planned, key=lambda path: (changed_ns(path), path))
     lost = [path.name for path in sorted(folders) if BackfillFolder(home, path.name).is_begun]
     return list(dict.fromkeys([*(path.parent.name for path in found), *lost]))

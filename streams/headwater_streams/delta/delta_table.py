@@ -37,6 +37,7 @@ from headwater_streams.spark.sql_types import sql_of
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.files import exists, matching, read_text, size_of
 
 _COLLECT = "spark.databricks.delta.stats.collect"
 _WRITING: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
@@ -262,12 +263,12 @@ def tell_state(path: Path) -> None:
         "domainMetadata": [],
         "allFiles": [],
     }
-    for log in sorted((path / "_delta_log").glob("*.json")):
+    for log in matching(path / "_delta_log", "*.json"):
         checksum = log.with_suffix(".crc")
-        if checksum.exists():
-            state = json.loads(checksum.read_text(encoding="utf-8"))
+        if exists(checksum):
+            state = json.loads(read_text(checksum))
             continue
-        for line in log.read_text(encoding="utf-8").splitlines():
+        for line in read_text(log).splitlines():
             action = json.loads(line)
             state |= {told: action[name] for name, told in _IN_CHECKSUM.items() if name in action}
             if "add" in action:
@@ -371,7 +372,7 @@ def read_files(spark: SparkSession, schema: T.StructType, files: Sequence[Path])
 
 def _are_small(files: Sequence[Path]) -> bool:
     try:
-        return sum(file.stat().st_size for file in files) <= _FEW_BYTES
+        return sum(map(size_of, files)) <= _FEW_BYTES
     except OSError:
         return False  # Spark says what is wrong with it
 

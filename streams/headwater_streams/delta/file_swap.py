@@ -5,8 +5,6 @@ the commit moves metadata only; where they were not, they are copied now.
 """
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from headwater_streams.delta.delta_table import (
 )
 from headwater_streams.delta.live_files import LiveFile, all_files
 from headwater_streams.spark.delta_log import Action, Snapshot
+from headwater_streams.storage.files import exists, link, matching, read_text
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class FileSwap(DeltaTransaction):
             DataLossError: A file is not there any more; nothing is committed.
         """
         self._transaction.reads_all()
-        gone = [add["path"] for add in added.files if not (added.table / add["path"]).exists()]
+        gone = [add["path"] for add in added.files if not exists(added.table / add["path"])]
         if gone:
             raise DataLossError(
                 f"{added.table}: {len(gone)} files of that version are not there any more, {gone[0]} among them; "
@@ -161,7 +160,7 @@ class FileSwap(DeltaTransaction):
             if add["path"] in kept:
                 continue
             if added.table != self._path:
-                _link(added.table / add["path"], self._path / add["path"])
+                link(added.table / add["path"], self._path / add["path"])
             actions.append(_new(add))
         return self._commit(actions, app_id, mark, user_metadata)
 
@@ -206,7 +205,7 @@ class FileSwap(DeltaTransaction):
     def _linked(self, table: Path, adds: Sequence[Mapping[str, Any]]) -> list[Action]:
         """Another table's files, linked into this one's folder."""
         for add in adds:
-            _link(table / add["path"], self._path / add["path"])
+            link(table / add["path"], self._path / add["path"])
         return [_new(add) for add in adds]
 
     def _commit(self, actions: Sequence[Action], app_id: str, mark: int, user_metadata: str) -> int:
@@ -217,8 +216,8 @@ class FileSwap(DeltaTransaction):
 def live_files(shadow: Path) -> list[dict[str, Any]]:
     """The `add` actions of a table that was only ever appended to, oldest first."""
     found: list[dict[str, Any]] = []
-    for log in sorted((shadow / "_delta_log").glob("*.json")):
-        actions = (json.loads(line) for line in log.read_text().splitlines())
+    for log in matching(shadow / "_delta_log", "*.json"):
+        actions = (json.loads(line) for line in read_text(log).splitlines())
         found += [action["add"] for action in actions if "add" in action]
     return found
 
@@ -229,14 +228,3 @@ def _new(add: Mapping[str, Any]) -> Action:
 
 def _rows(add: Mapping[str, Any]) -> int:
     return int(json.loads(add["stats"])["numRecords"])
-
-
-def _link(source: Path, target: Path) -> None:
-    if target.exists():
-        return  # an earlier try of the same swap died before its commit
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        scratch = target.with_name(f".{target.name}.copying")
-        shutil.copyfile(source, scratch)
-        scratch.replace(target)

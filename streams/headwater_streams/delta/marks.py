@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.files import read_text
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _last_of(table: Path, app_id: str, known: _Mark, version: int) -> int | None
     for number in range(known.version + 1, version + 1):
         path = table / "_delta_log" / f"{number:020d}.json"
         try:
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in read_text(path).splitlines():
                 if '"txn"' in line and (txn := json.loads(line).get("txn")) and txn["appId"] == app_id:
                     batch = int(txn["version"])
         except FileNotFoundError:

@@ -15,6 +15,7 @@ from pathlib import Path
 from headwater_streams.base.ledger_entry import warm_up_sources
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.ledger.log import commits, first_version, next_commit
+from headwater_streams.storage.files import is_file, matching, remove
 from headwater_streams.storage.home import Home
 
 KEPT_COMMITS = 100
@@ -45,7 +46,7 @@ def clean_log(home: Home, table: str, *, older_than: datetime, kept: int = KEPT_
     cut = max((version for version in _checkpoints(path) if version <= limit), default=first)
     doomed = sorted((number, file) for number, file in _numbered(path) if number < cut)
     for _, file in doomed:  # oldest first: what is left of the log when this is cut short is whole
-        file.unlink(missing_ok=True)
+        remove(file)
     return max(0, cut - first)
 
 
@@ -85,7 +86,7 @@ def _checkpoints(path: Path) -> Iterator[int]:
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, Path]]:
-    for file in (path / "_delta_log").iterdir():
+    for file in matching(path / "_delta_log"):
         number = file.name.partition(".")[0]
-        if number.isdigit() and file.is_file():
+        if number.isdigit() and is_file(file):
             yield int(number), file

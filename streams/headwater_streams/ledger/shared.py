@@ -17,6 +17,7 @@ from headwater_streams.ledger.log import last_batch, lineage, since_rebuilt
 from headwater_streams.plan.written import WrittenAs
 from headwater_streams.sources.coordinates import SOURCES
 from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
 
 
@@ -69,7 +70,7 @@ def _made_of(home: Home, table: str) -> Iterator[Path]:
         name = waiting.pop()
         known.add(name)
         path = home.table(name)
-        if not path.exists():
+        if not exists(path):
             continue
         yield path
         last = last_batch(path)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater_streams.quality.result import SuiteResult, stored_results
+from headwater_streams.storage.files import read_text
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
@@ -79,7 +80,7 @@ def _view() -> Any:
 
 @cache
 def _assets() -> dict[str, str]:
-    return {name: (_PAGE_DIR / file).read_text(encoding="utf-8") for name, file in _ASSET_FILES.items()}
+    return {name: read_text(_PAGE_DIR / file) for name, file in _ASSET_FILES.items()}
 
 
 _ASSET_FILES = {"style": "page.css", "script": "page.js"}

@@ -9,6 +9,7 @@ from headwater_streams.base.names import is_table_name
 from headwater_streams.base.record import Part, Record
 from headwater_streams.quality.suite import Severity, Skipped
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.files import matching
 from headwater_streams.storage.records import naming_file
 from headwater_streams.storage.stored_files import parsed_json, read_bytes
 
@@ -172,7 +173,7 @@ def stored_results(
     found = []
     if table is not None and not is_table_name(table):  # `*` would be all of them, and `..` none of them
         return []
-    for path in sorted((home / "quality").glob(f"{table or '*'}/v*/{RESULT_FILE}")):
+    for path in matching(home / "quality", f"{table or '*'}/v*/{RESULT_FILE}"):
         try:
             found.append(load_result(path.parent))
         except DamagedFileError as error:

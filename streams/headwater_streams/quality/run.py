@@ -1,9 +1,6 @@
 """Runs a suite over one version of a table, and stores what it found with its Data Docs."""
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,6 +19,8 @@ from headwater_streams.quality.validation import (
     sentence_of,
     validate,
 )
+from headwater_streams.storage.atomic_file import atomic_file
+from headwater_streams.storage.files import exists, is_folder, make_folder, move, scratch_folder, write_text
 from headwater_streams.storage.home import Home
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _read(spark: "SparkSession", path: Path, table: str, version: int | None) ->
     from headwater_streams.spark.spark_errors import JvmError, reason_of
     from headwater_streams.storage.delta_files import opened_table
 
-    if not (path / "_delta_log").is_dir():
+    if not is_folder(path / "_delta_log"):
         raise SuiteError(f"there is no table {table} under {path.parent.parent}")
     try:
         newest = opened_table(path).version()
@@ -238,20 +237,17 @@ def _plain_arguments(arguments: dict[str, Any]) -> str:
 def _store(result: SuiteResult, validation: "ExpectationSuiteValidationResult", home: Path) -> None:
     from headwater_streams.quality.data_docs import render_index, render_result
 
-    result.folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=result.folder.parent, prefix=".writing-") as scratch:
-        written = Path(scratch) / "run"
-        written.mkdir()
-        (written / RESULT_FILE).write_text(_json(result.to_json()), encoding="utf-8")
-        (written / GX_RESULT_FILE).write_text(_json(validation.to_json_dict()), encoding="utf-8")
-        (written / DOCS_FILE).write_text(render_result(result, validation), encoding="utf-8")
-        if result.folder.exists():
-            shutil.move(result.folder, Path(scratch) / "before")
-        written.rename(result.folder)
-    index = home / "quality" / "index.html"
-    scratch_index = index.with_suffix(f".{os.getpid()}.tmp")
-    scratch_index.write_text(render_index(home), encoding="utf-8")
-    scratch_index.replace(index)
+    make_folder(result.folder.parent)
+    with scratch_folder(result.folder.parent, ".writing-") as scratch:
+        written = scratch / "run"
+        write_text(written / RESULT_FILE, _json(result.to_json()))
+        write_text(written / GX_RESULT_FILE, _json(validation.to_json_dict()))
+        write_text(written / DOCS_FILE, render_result(result, validation))
+        if exists(result.folder):
+            move(result.folder, scratch / "before")
+        move(written, result.folder)
+    with atomic_file(home / "quality" / "index.html") as index:
+        index.write(render_index(home).encode())
 
 
 def _json(value: Any) -> str:

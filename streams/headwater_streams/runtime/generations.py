@@ -6,7 +6,6 @@ goes on where the last one ended, as far as that is still there; if it keeps sta
 made of (see `warm_up`). One that is *rebuilt* begins with an empty table.
 """
 
-import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +40,7 @@ from headwater_streams.spark.checkpoint import is_committed, last_planned, read_
 from headwater_streams.spark.checkpoint_damage import checkpoint_damage
 from headwater_streams.spark.run_facts import facts_of_last_run
 from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.files import remove_tree
 from headwater_streams.storage.home import Home
 
 Action = Literal["renew", "rebuild"]
@@ -181,7 +181,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         },
     )
     # What a swap that died left there is of no generation that began.
-    shutil.rmtree(context.home.checkpoint(job.name, generation + 1), ignore_errors=True)
+    remove_tree(context.home.checkpoint(job.name, generation + 1))
     transaction = context.transaction(table)
     removed = transaction.all_files() if action == "rebuild" else []
     marks = {REBUILT: transaction.version + 1} if action == "rebuild" else None

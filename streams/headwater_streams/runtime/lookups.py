@@ -22,6 +22,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.spark_errors import JvmError
 from headwater_streams.storage.delta_rows import table_id
+from headwater_streams.storage.files import exists
 
 _EXTRA = "lookups"
 
@@ -99,7 +100,7 @@ class Lookups:
         """
         for name, frame in self.at(versions).frames.items():
             for file in frame.inputFiles():
-                if not Path(unquote(urlparse(file).path)).exists():
+                if not exists(Path(unquote(urlparse(file).path))):
                     raise self._gone(name, versions[name].version, "its files were vacuumed")
 
     @contextmanager

@@ -31,6 +31,7 @@ from headwater_streams.runtime.readers import readers_by_table
 from headwater_streams.runtime.tables import other_writer, table_problems, tables_of
 from headwater_streams.spark.damage_behind import told_damage
 from headwater_streams.storage.delta_log import log_damage
+from headwater_streams.storage.files import make_folder, move
 
 _log = logging.getLogger(__name__)
 
@@ -90,8 +91,8 @@ def _put_aside(context: StageContext, plan: JobPlan, leases: dict[str, Lease], l
             continue
         _claim(plan, leases, lease)
         aside = context.home.set_aside(name)
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        table.rename(aside)
+        make_folder(aside.parent)
+        move(table, aside)
         _log.warning("%s: %s %s; the table was moved to %s", name, damaged.path, damaged.what, aside)
 
 

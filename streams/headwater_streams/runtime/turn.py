@@ -4,13 +4,13 @@
 <home>/checkpoints/<job>/repair     the same between two repairs
 """
 
-import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from headwater_streams.storage.files import locked
 from headwater_streams.storage.home import Home
 
 
@@ -25,13 +25,13 @@ class Turn:
     @contextmanager
     def of_batch(self) -> Iterator[None]:
         """Holds a swap back while the block runs; waits for one that is going on."""
-        with self._locked("turn", fcntl.LOCK_SH):
+        with locked(self._folder / "turn", shared=True):
             yield
 
     @contextmanager
     def of_swap(self) -> Iterator[Self]:
         """Holds the job at the end of its batch while the block runs; `held_s` says afterwards for how many seconds."""
-        with self._locked("turn", fcntl.LOCK_EX):
+        with locked(self._folder / "turn"):
             started = time.monotonic()
             yield self
             self.held_s = round(time.monotonic() - started, 3)
@@ -39,12 +39,5 @@ class Turn:
     @contextmanager
     def of_repair(self) -> Iterator[None]:
         """Holds back other repairs of the job while the block runs, but not the job."""
-        with self._locked("repair", fcntl.LOCK_EX):
-            yield
-
-    @contextmanager
-    def _locked(self, name: str, how: int) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / name).open("w") as lock:
-            fcntl.flock(lock, how)
+        with locked(self._folder / "repair"):
             yield

@@ -12,7 +12,6 @@ Spark is made to read exactly that by the first file of the new checkpoint's off
 query starts: a batch that is planned there and not done is run as it is planned, after every kill.
 """
 
-import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +52,7 @@ from headwater_streams.spark.checkpoint import (
     table_offset,
 )
 from headwater_streams.spark.watermark import batch_metadata
+from headwater_streams.storage.files import exists, remove_tree
 
 _US_PER_MS = 1000
 
@@ -224,7 +224,7 @@ def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up
         DataLossError: What must be read is not there any more.
     """
     # Spark goes on with state that a batch left which was refused, though it runs the batch anew: seen in 4.1.3.
-    shutil.rmtree(checkpoint / "state", ignore_errors=True)
+    remove_tree(checkpoint / "state")
     if last_planned(checkpoint) is not None:
         return
     lines: list[str | None] = []
@@ -337,7 +337,7 @@ def _require_commits(reader: InputReader, source: SourceRange) -> None:
     since, until = source.versions
     reader.require_commits(since)
     added = (c.added_paths for c in commits(reader.path, since=since, until=until) if c.is_append)
-    gone = [path for paths in added for path in paths if not (reader.path / path).exists()]
+    gone = [path for paths in added for path in paths if not exists(reader.path / path)]
     if gone:
         raise DataLossError(
             f"job {reader.job!r}: the state is made of versions [{since}, {until}) of {source.table}, and {len(gone)} "

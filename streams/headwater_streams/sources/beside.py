@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from headwater_streams.storage.files import file_bytes
+
 _OURS = __name__.partition(".")[0]
 _folder: ContextVar[Path | None] = ContextVar("headwater_module_folder", default=None)
 
@@ -30,7 +32,7 @@ def read_beside(path: str | Path) -> bytes:
     places = [folder / path for folder in folders]  # an absolute path stays as it is
     for place in places:
         try:
-            return place.read_bytes()
+            return file_bytes(place)
         except FileNotFoundError:
             continue
         except OSError as error:

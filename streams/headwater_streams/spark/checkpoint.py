@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headwater_streams.base.ledger_entry import NO_WATERMARK_MS
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.files import exists, matching, read_text
 from headwater_streams.storage.stored_files import parsed_json, read_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class BatchOffsets:
 def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets | None:
     """The offsets of a batch, or None if the checkpoint has no such batch."""
     path = checkpoint / "offsets" / str(batch)
-    if not path.exists():
+    if not exists(path):
         return None
     metadata, sources = _logged(path)
     ends = tuple(parsed_json(path, line) if line.startswith(b"{") else None for line in sources)
@@ -72,7 +73,7 @@ def last_planned(checkpoint: Path) -> int | None:
 
 def _planned(checkpoint: Path) -> list[int]:
     """The batches whose offsets are there."""
-    return [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]
+    return [int(path.name) for path in matching(checkpoint / "offsets") if path.name.isdecimal()]
 
 
 def version_read(checkpoint: Path, table_id: str) -> int | None:
@@ -106,7 +107,7 @@ def next_watermark_ms(checkpoint: Path, batch: int) -> int:
 
 def is_committed(checkpoint: Path, batch: int) -> bool:
     """Whether Spark has done with a batch: it will not be run again."""
-    return (checkpoint / "commits" / str(batch)).exists()
+    return exists(checkpoint / "commits" / str(batch))
 
 
 def first_lost(checkpoint: Path, done: int) -> int | None:
@@ -160,7 +161,7 @@ def kafka_start(checkpoint: Path, source: int) -> dict[str, dict[str, int]]:
 def id_of_query(checkpoint: Path) -> str | None:
     """The id that Spark gave the query; None before its first start."""
     path = checkpoint / "metadata"
-    if not path.exists():
+    if not exists(path):
         return None
     found = parsed_json(path, read_bytes(path)).get("id")
     if not isinstance(found, str):
@@ -244,7 +245,7 @@ def plan_closing_batch(checkpoint: Path) -> None:
     if last is None or not is_committed(checkpoint, last):
         return
     batch, watermark_ms = next_batch(checkpoint)
-    version, metadata, *sources = (checkpoint / "offsets" / str(last)).read_text().splitlines()
+    version, metadata, *sources = read_text(checkpoint / "offsets" / str(last)).splitlines()
     before = json.loads(metadata)
     if watermark_ms <= before["batchWatermarkMs"]:
         return

@@ -23,6 +23,7 @@ from headwater_streams.spark.checkpoint import (
 )
 from headwater_streams.spark.run_facts import RunFacts, facts_of_last_run
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.files import exists, file_bytes, files_below, matching
 from headwater_streams.storage.stored_files import read_bytes
 
 
@@ -46,7 +47,7 @@ def checkpoint_damage(checkpoint: Path, *, with_state: bool = False) -> DamagedF
 def _last(checkpoint: Path) -> int | None:
     """The last batch that either log knows: a batch is planned before it is done."""
     planned = last_planned(checkpoint)
-    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]
+    done = [int(path.name) for path in matching(checkpoint / "commits") if path.name.isdecimal()]
     return max([*done, *([] if planned is None else [planned])], default=None)
 
 
@@ -66,7 +67,7 @@ def _require_logs(checkpoint: Path) -> None:
         read_offsets(checkpoint, batch)
     if is_committed(checkpoint, -1):
         next_watermark_ms(checkpoint, -1)
-    for path in (checkpoint / "sources").glob("*/0"):
+    for path in matching(checkpoint / "sources", "*/0"):
         kafka_start(checkpoint, int(path.parent.name))
 
 
@@ -77,20 +78,19 @@ def _require_state(checkpoint: Path) -> None:
     # The state that batch `last` begins with, or that it left.
     version = last + 1 if is_committed(checkpoint, last) else last
     facts = facts_of_last_run(checkpoint)
-    if version and facts is not None and _keeps_state(facts) and not (checkpoint / "state").exists():
+    if version and facts is not None and _keeps_state(facts) and not exists(checkpoint / "state"):
         raise DamagedFileError(checkpoint / "state", "is gone, all of the state")
-    for path in sorted((checkpoint / "state").rglob("*")):
+    for path in files_below(checkpoint / "state"):
         # What Hadoop wrote has its checksum beside it, and that one, Spark's own among them, another.
-        if path.is_file() and not path.name.startswith(".") and path.parent.name != "_metadata":
+        if not path.name.startswith(".") and path.parent.name != "_metadata":
             _require_needed(path, version)
     for kept in ("keys", "open_rows"):
-        for path in sorted((checkpoint / kept).rglob("[!._]*")):
-            if path.is_file():
-                read_bytes(path)
+        for path in files_below(checkpoint / kept, "[!._]*"):
+            read_bytes(path)
     for folder in _stores(checkpoint):
         for number in _versions_needed(folder, version):
             path = folder / f"{number}.delta"
-            if not path.exists():
+            if not exists(path):
                 raise DamagedFileError(path, "is gone, a part of the state")
 
 
@@ -107,8 +107,8 @@ def _require_needed(path: Path, version: int) -> None:
 
 def _stores(checkpoint: Path) -> Iterator[Path]:
     """The folders in which Spark's own store keeps a file for each version: the same ones in each piece."""
-    for operator in (checkpoint / "state").glob("[0-9]*"):
-        folders = {path.parent for path in operator.rglob("*.delta")}
+    for operator in matching(checkpoint / "state", "[0-9]*"):
+        folders = {path.parent for path in files_below(operator, "*.delta")}
         stores = {folder.relative_to(operator).parts[1:] for folder in folders}
         for piece in range(_pieces(operator) if folders else 0):
             yield from (operator.joinpath(str(piece), *store) for store in sorted(stores))
@@ -117,7 +117,7 @@ def _stores(checkpoint: Path) -> Iterator[Path]:
 def _pieces(operator: Path) -> int:
     """In how many pieces an operator's state is; 0 where its metadata does not say, which is for readers of state."""
     try:
-        _, line, *_ = (operator / "_metadata" / "metadata").read_bytes().splitlines()
+        _, line, *_ = file_bytes(operator / "_metadata" / "metadata").splitlines()
         return max(int(store["numPartitions"]) for store in json.loads(line)["stateStoreInfo"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
@@ -125,6 +125,6 @@ def _pieces(operator: Path) -> int:
 
 def _versions_needed(folder: Path, version: int) -> range:
     """Of which versions the files are read for one: those behind the newest whole one, a snapshot."""
-    whole = (path.stem for path in folder.glob("*.snapshot"))
+    whole = (path.stem for path in matching(folder, "*.snapshot"))
     known = [int(number) for number in whole if number.isdigit() and int(number) <= version]
     return range(max(known, default=0) + 1, version + 1)

@@ -11,6 +11,7 @@ from headwater_streams.spark.checkpoint_damage import checkpoint_damage
 from headwater_streams.spark.spark_errors import full_text
 from headwater_streams.storage.damage import DamagedFileError, place_of
 from headwater_streams.storage.delta_files import table_damage
+from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
 
 _END = r"[^\s'\",;:)\]]+"
@@ -71,4 +72,4 @@ def _paths(error: BaseException, root: Path) -> Iterator[Path]:
 def _gone(path: Path, checkpoints: Iterable[Path]) -> DamagedFileError | None:
     """Of a table's old versions files are gone by rights; of a checkpoint none is that Spark asks for."""
     is_of_checkpoint = any(path.is_relative_to(each) for each in checkpoints)
-    return DamagedFileError(path, "is gone") if is_of_checkpoint and not path.exists() else None
+    return DamagedFileError(path, "is gone") if is_of_checkpoint and not exists(path) else None

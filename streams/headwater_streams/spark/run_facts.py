@@ -18,6 +18,7 @@ from typing import Any
 from headwater_streams.base.record import Part, Record
 from headwater_streams.spark.checkpoint import last_planned
 from headwater_streams.storage.damage import FACTS_FILE
+from headwater_streams.storage.files import exists
 from headwater_streams.storage.records import read_record
 
 
@@ -138,6 +139,6 @@ def facts_of_last_run(checkpoint: Path) -> RunFacts | None:
         NewerFileError: A newer Headwater wrote it.
     """
     path = checkpoint / FACTS_FILE
-    if last_planned(checkpoint) is None or not path.exists():
+    if last_planned(checkpoint) is None or not exists(path):
         return None
     return read_record(path, RunFacts)

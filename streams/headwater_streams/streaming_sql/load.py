@@ -12,6 +12,7 @@ from headwater_streams.delta.scd_target import scd1, scd2
 from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.plan.job import ErrorBound, Job, require_own_name
 from headwater_streams.sources.beside import naming_files_in
+from headwater_streams.storage.files import read_text
 from headwater_streams.streaming_sql.script import Script
 from headwater_streams.streaming_sql.statement import Statement, read_statement
 from headwater_streams.streaming_sql.words import in_sql
@@ -26,7 +27,7 @@ def load_sql(path: Path) -> list[Job]:
         JobDefinitionError: The file is not UTF-8, or a statement is wrong; the message has the file and the line.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except UnicodeDecodeError as error:
         raise JobDefinitionError(f"{path} is not UTF-8: {error}") from error
     script = Script(path, text)

@@ -20,6 +20,7 @@ from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.reader import Starts
 from headwater_streams.spark.checkpoint import next_version, table_offset
 from headwater_streams.storage.delta_rows import table_id
+from headwater_streams.storage.files import exists, identity_of
 
 _RECORD = pa.schema(
     [
@@ -67,7 +68,7 @@ class RecordLog:
 
     def has(self, topic: str) -> bool:
         """Whether the topic is there."""
-        return (self._root / topic / "_delta_log").exists()
+        return exists(self._root / topic / "_delta_log")
 
     def declare(self, topic: str) -> None:
         """Makes a topic without records."""
@@ -90,13 +91,13 @@ class RecordLog:
     def topic_id(self, topic: str) -> str | None:
         """See `RecordSource`; the id of the topic's table, asked again when its first commit is another file."""
         try:
-            made = (self._root / topic / "_delta_log" / f"{0:020}.json").stat()
+            made = identity_of(self._root / topic / "_delta_log" / f"{0:020}.json")
         except FileNotFoundError:
             return None
         known = self._ids.get(topic)
-        if known is None or known[0] != (made.st_ino, made.st_mtime_ns):
+        if known is None or known[0] != made:
             found = table_id(self._root / topic)
-            known = self._ids[topic] = ((made.st_ino, made.st_mtime_ns), found)
+            known = self._ids[topic] = (made, found)
         return known[1]
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:

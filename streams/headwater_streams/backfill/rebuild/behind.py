@@ -23,6 +23,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.spark.checkpoint import table_offset, version_read
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.delta_rows import table_id
+from headwater_streams.storage.files import matching, read_text, remove
 from headwater_streams.storage.home import Home
 
 
@@ -138,14 +139,14 @@ def move_offsets(
         for each in made_aside(context.home, planned.behind)
         if each.name in versions
     }
-    for path in (staged / "offsets").glob("[0-9]*"):
-        text = path.read_text().splitlines()
+    for path in matching(staged / "offsets", "[0-9]*"):
+        text = read_text(path).splitlines()
         moved = [
             lines.get(json.loads(line).get("reservoirId"), line) if line.startswith("{") else line
             for line in text
         ]
         if moved != text:  # a link to the shadow's file, which stays as it is
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            remove(path.with_name(f".{path.name}.crc"))
             with atomic_file(path) as file:
                 file.write("\n".join(moved).encode())
 

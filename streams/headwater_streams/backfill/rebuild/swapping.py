@@ -1,7 +1,6 @@
 """Swaps a rebuild in, table and checkpoint in one commit; readers see the old rows or the new."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +36,7 @@ from headwater_streams.operators.dedup.memory import SEEN_TABLE, take_over
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.spark.delta_log import Snapshot, snapshot_of
+from headwater_streams.storage.files import matching, remove, remove_tree
 
 
 def swap(
@@ -150,6 +150,6 @@ def _proved(
 
 def _let_go(folder: BackfillFolder) -> None:
     """Removes what the table has now, too; the shadow's logs stay: they are the ledger of what was swapped in."""
-    for file in (folder.rebuilt / "tables").glob("*/*/*.parquet"):
-        file.unlink(missing_ok=True)
-    shutil.rmtree(folder.rebuilt / "checkpoints", ignore_errors=True)
+    for file in matching(folder.rebuilt / "tables", "*/*/*.parquet"):
+        remove(file)
+    remove_tree(folder.rebuilt / "checkpoints")

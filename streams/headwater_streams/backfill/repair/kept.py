@@ -1,7 +1,6 @@
 """Rows of a table that stand in one file with rows that a repair replaces: copied aside before the swap, and proved, so
 that the swap writes no row, however large the files are."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ from headwater_streams.backfill.verdict import Finding
 from headwater_streams.delta.delta_table import ensure_table, read_files
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap, live_files
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.storage.files import remove_tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillP
     if known is not None and known.rows.files == mixed:
         return _noted(folder, replace(known, counts=counts))
     folder.remove(KeptFiles)
-    shutil.rmtree(folder.kept, ignore_errors=True)
+    remove_tree(folder.kept)
     if mixed:
         ensure_table(context.spark, folder.kept, "the rows to keep", transaction.schema)
         copies = context.transaction(folder.kept)

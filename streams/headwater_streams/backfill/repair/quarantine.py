@@ -39,6 +39,7 @@ from headwater_streams.runtime.stages.failing_rows import compute_given
 from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import PLACE
 from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.files import exists
 
 _Places = frozenset[Place]
 
@@ -122,7 +123,7 @@ def judged_rows(folder: BackfillFolder) -> Offsets:
 
 
 def _places(table: Path) -> _Places:
-    if not table.exists():
+    if not exists(table):
         return frozenset()
     return _of(dataset_of(table).to_table(list(PLACE)))
 

@@ -31,6 +31,7 @@ from headwater_streams.runtime.stages.failing_rows import Found
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.sources.problems import Problem
+from headwater_streams.storage.files import exists
 
 CHUNK = "chunk"
 
@@ -121,7 +122,7 @@ def _write_rejected(
 
 def _rejected_before(context: StageContext, folder: BackfillFolder) -> DataFrame | None:
     """The rows that earlier steps rejected; None where there are none."""
-    if not folder.quarantine.exists():
+    if not exists(folder.quarantine):
         return None
     return context.spark.read.format("delta").load(str(folder.quarantine))
 

@@ -3,7 +3,6 @@
 Both are told by the files of the commits: a file that stays is the same file, and none of its rows is read.
 """
 
-import filecmp
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from headwater_streams.delta.file_swap import live_files
 from headwater_streams.delta.live_files import LiveFile, all_files
 from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.storage.files import exists, is_same_file
 
 
 def is_unmoved(context: StageContext, table: Path, affected: Column, since: int, version: int) -> bool:
@@ -43,7 +43,7 @@ def is_unmoved(context: StageContext, table: Path, affected: Column, since: int,
     now = read_version(context.spark, table, version)
     if not any(commit.removed_files for commit in newer):
         added = [table / path for commit in newer for path in commit.added_paths]
-        if all(file.exists() for file in added):
+        if all(exists(file) for file in added):
             return not added or read_files(context.spark, now.schema, added).filter(affected).isEmpty()
     known = read_version(context.spark, table, since)
     return content_of(known, affected)[0] == content_of(now, affected)[0]
@@ -112,4 +112,4 @@ def _same_outside(
 
 def _is_same(file: Path, made: Path) -> bool:
     """Whether a file is the one of the shadow: linked, or a copy where the file system has no links."""
-    return made.exists() and (file.samefile(made) or filecmp.cmp(file, made, shallow=False))
+    return exists(made) and is_same_file(file, made)

@@ -9,6 +9,7 @@ from headwater_streams.operators.dedup.key_files import KeyFiles
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.open_rows import OpenRows
 from headwater_streams.spark.checkpoint import is_committed, read_offsets
+from headwater_streams.storage.files import matching
 
 _REMEDY = "plan a rebuild: headwater backfill plan JOB --rebuild"
 
@@ -17,7 +18,7 @@ def why_forgotten(job: str, checkpoint: Path, batch: int) -> str | None:
     """Why a job's checkpoint cannot be put back to a batch, as a sentence; None where it has its offsets and state."""
     if read_offsets(checkpoint, batch) is not None and is_committed(checkpoint, batch):
         return None
-    kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit())
+    kept = sorted(int(file.name) for file in matching(checkpoint / "commits") if file.name.isdigit())
     oldest = f"its oldest is batch {kept[0]}" if kept else "it has none"
     return (
         f"the checkpoint of the job {job!r} has the offsets and the state of batch {batch} no more ({oldest}); "

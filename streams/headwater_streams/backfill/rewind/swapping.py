@@ -36,6 +36,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.spark.checkpoint import is_committed
 from headwater_streams.spark.delta_log import Snapshot, snapshot_of
+from headwater_streams.storage.files import exists
 
 
 def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -> Verdict:
@@ -54,7 +55,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
         for name, snapshot in snapshots.items()
         for file in (add["path"] for add in snapshot.files)
     ]
-    gone = [f"{name}/{file}" for name, file in files if not (context.home.table(name) / file).exists()]
+    gone = [f"{name}/{file}" for name, file in files if not exists(context.home.table(name) / file)]
     checkpoint = context.home.checkpoint(planned.job, planned.origin)
     there = is_committed(checkpoint, planned.batch)
     versions = ", ".join(

@@ -10,6 +10,7 @@ from headwater_streams.spark.checkpoint import first_lost, told_lost
 from headwater_streams.spark.run_facts import RunFacts, facts_of_last_run
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.files import exists, matching
 from headwater_streams.storage.home import Home
 
 
@@ -17,7 +18,7 @@ def removed_tables(home: Home) -> list[TableAudit]:
     """What is found of tables that the newest checkpoint of a job speaks of, and that are not there."""
     there = set(home.tables())
     found = []
-    for folder in sorted((home.root / "checkpoints").glob("*")):
+    for folder in matching(home.root / "checkpoints"):
         job = folder.name
         try:
             facts = facts_of_last_run(home.checkpoint(job, home.last_generation(job)))
@@ -30,7 +31,7 @@ def removed_tables(home: Home) -> list[TableAudit]:
         found += _lost(home, job, facts)
         for table, known in facts.targets.items():
             if known is not None and table not in there:
-                has_folder = (home.table(table) / "_delta_log").exists()
+                has_folder = exists(home.table(table) / "_delta_log")
                 what = "all commits of its log are gone" if has_folder else "its folder is gone"
                 told = (
                     f"{table}: {what}, and the job {job!r} goes on behind the rows that it had; put it "

@@ -24,6 +24,7 @@ from headwater_streams.ledger.shared import (
     topics_made_again,
 )
 from headwater_streams.storage.delta_rows import data_files
+from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
 
 _SAMPLES = 5
@@ -186,7 +187,7 @@ def _written(path: Path, commit: Commit) -> pa.Table | None:
     A commit without a row has no file.
     """
     files = [path / name for name in commit.added_paths]
-    if not all(file.exists() for file in files) or (commit.rows_added and not files):
+    if not all(exists(file) for file in files) or (commit.rows_added and not files):
         return None
     return data_files(files, _WRITTEN).to_table() if files else _WRITTEN.empty_table()
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from headwater_streams.base.target import declared_name
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.files import matching, remove
 
 _SUFFIX = ".arrow"
 _SINCE = b"since"
@@ -71,9 +72,9 @@ class KeyFiles:
     def forget(self, batch: int, batches_kept: int) -> None:
         """Removes the files that no batch needs from so many before this one on."""
         needed = self._told(batch - batches_kept)
-        for path in self._folder.glob(f"*{_SUFFIX}"):
+        for path in matching(self._folder, f"*{_SUFFIX}"):
             if path.stem.isdigit() and int(path.stem) < needed:
-                path.unlink(missing_ok=True)
+                remove(path)
                 self._newest_us.pop(int(path.stem), None)
 
     def _told(self, batch: int) -> int:

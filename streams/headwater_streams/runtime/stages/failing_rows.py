@@ -31,6 +31,7 @@ from headwater_streams.spark.gateway import compute
 from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.files import exists, matching
 from headwater_streams.storage.records import read_record, write_record
 
 FOLDER = "failing"
@@ -74,7 +75,7 @@ class FailingRows(Record):
 
 def known_failing(checkpoint: Path) -> dict[str, dict[Place, str]]:
     """What was found so far in a job's generation, and in those that it goes on from."""
-    return _known((checkpoint / FOLDER).glob("*.json"))
+    return _known(matching(checkpoint / FOLDER, "*.json"))
 
 
 def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
@@ -83,14 +84,14 @@ def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
     What was found in generations before is read again by a warm-up, which is the first batch.
     """
     first, folder = _next_batch(checkpoint), checkpoint / FOLDER
-    batches = [path for path in folder.glob("*.json") if path.stem.isdigit() and int(path.stem) >= first]
+    batches = [path for path in matching(folder, "*.json") if path.stem.isdigit() and int(path.stem) >= first]
     before = [folder / _BEFORE] if names_earlier(checkpoint) else []
     return _known([*before, *batches])
 
 
 def names_earlier(checkpoint: Path) -> bool:
     """Whether a query that is started now names rows that were found in generations before, for its first batch."""
-    return _next_batch(checkpoint) == 0 and (checkpoint / FOLDER / _BEFORE).exists()
+    return _next_batch(checkpoint) == 0 and exists(checkpoint / FOLDER / _BEFORE)
 
 
 def _next_batch(checkpoint: Path) -> int:
@@ -103,7 +104,7 @@ def keep_failing(checkpoint: Path, batch: int, found: Found) -> None:
     """Writes down what was found in a batch, beside what was found in it before."""
     path = checkpoint / FOLDER / f"{batch}.json"
     known: dict[str, dict[Place, str]] = {name: {**rows} for name, rows in found.items()}
-    if path.exists():
+    if exists(path):
         _take(known, path)
     _write(path, known)
 

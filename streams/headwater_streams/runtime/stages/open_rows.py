@@ -13,7 +13,6 @@ key, which holds the number that was reached. Void rows go when the parts are wr
 the offsets of every batch that needs them, so that a job can be put back to any batch that its checkpoint knows.
 """
 
-import shutil
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -29,6 +28,7 @@ from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import PLACE, changing
 from headwater_streams.spark.checkpoint import batches_kept
 from headwater_streams.spark.columns import col, cols
+from headwater_streams.storage.files import exists, matching, remove_tree, touch
 
 _EXTRA = "open_rows"
 _WHOLE = "_whole"  # Spark and Arrow read no file whose name begins so
@@ -113,7 +113,7 @@ class OpenRows:
         path = self._folder / str(batch)
         self._placed.filter(kept).select(*cols(tuple(columns))).write.mode("overwrite").parquet(str(path))
         if self._is_compacting:
-            (path / _WHOLE).touch()
+            touch(path / _WHOLE)
         parts, rows = {} if self._is_compacting else dict(self._parts), _rows_in(path)
         if rows:
             parts[batch] = rows
@@ -128,12 +128,12 @@ class OpenRows:
 
     def committed(self, batch: int) -> None:
         """Removes what is no part of the state after any batch that Spark still knows."""
-        there = {int(path.name): path for path in self._folder.glob("*") if path.name.isdigit()}
+        there = {int(path.name): path for path in matching(self._folder) if path.name.isdigit()}
         known = [number for number in there if number <= batch - self._batches_kept]
-        whole = max((number for number in known if (there[number] / _WHOLE).exists()), default=-1)
+        whole = max((number for number in known if exists(there[number] / _WHOLE)), default=-1)
         for number, path in there.items():
             if number < whole:
-                shutil.rmtree(path)
+                remove_tree(path, wholly=True)
 
     def _with_waiting(
         self, fresh: DataFrame, spec: CountWindow, before: Watermark, now: Watermark
@@ -161,7 +161,7 @@ class OpenRows:
 
 def _rows_in(path: Path) -> int:
     try:
-        return int(ds.dataset(str(path), format="parquet").count_rows()) if path.exists() else 0
+        return int(ds.dataset(str(path), format="parquet").count_rows()) if exists(path) else 0
     except (OSError, ArrowInvalid):  # none of them is known to be there
         return 0
 
