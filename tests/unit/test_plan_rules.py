@@ -1,5 +1,6 @@
 """The rules about a job's function, decided by the shape of its plan alone."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 import headwater as hw
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.plan.job import Job, bind
-from headwater_streams.plan.requirements import require_row_by_row
-from headwater_streams.plan.unions import check_union, joined_inputs, marked, origin_of
+from headwater_streams.plan.requirements import may_multiply, require_row_by_row
+from headwater_streams.plan.unions import check_union, inputs_under, joined_inputs, marked, origin_of
 from headwater_streams.spark.plan_shape import PlanColumn, PlanNode
+from plan_shapes import kept_shapes
 
 east = hw.topic("east", schema="who STRING")
 west = hw.topic("west", schema="who STRING")
@@ -72,6 +74,20 @@ def test_time_of_a_column_is_followed_through_projections_and_unions() -> None:
     assert (origin_of(above, "who", "east"), origin_of(above, "who", "west")) == ("who", "who")
     computed = _project(_leaf("east", 0), PlanColumn(name="person", id=10, of=frozenset({0})))
     assert origin_of(computed, "person", "east") is None
+
+
+_OF_KINDS: Mapping[str, tuple[dict[str, int], bool]] = {
+    "rows: story": ({"clicks": 1}, False),
+    "union: story": ({"clicks": 1, "buys": 1}, False),
+    "look-up: story": ({"clicks": 1}, True),
+}
+
+
+@pytest.mark.parametrize("name", _OF_KINDS)
+def test_kept_shape_tells_its_inputs_and_whether_rows_may_be_doubled(name: str) -> None:
+    inputs, multiplies = _OF_KINDS[name]
+    plan = kept_shapes()[name].root
+    assert (dict(inputs_under(plan)), may_multiply(plan)) == (inputs, multiplies)
 
 
 def test_grouping_in_a_function_of_rows_is_refused(job: Job) -> None:

@@ -6,7 +6,7 @@ at once: each call to the JVM takes as long as a page of Python.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -103,6 +103,56 @@ class PlanShape:
     def can_reveal(self, name: str) -> bool:
         """Whether the frame has a column of that name, seen or hidden."""
         return name in self.names or [column.name for column in self.hidden].count(name) == 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape with ids from 0, in the order in which they are met: that of equal plans is equal."""
+        ids: dict[int, int] = {}
+
+        def number(known: int | None) -> int | None:
+            return None if known is None else ids.setdefault(known, len(ids))
+
+        def columns(found: tuple[PlanColumn, ...]) -> list[Any]:
+            return [
+                [c.name, number(c.id)]
+                if c.passes is None and not c.of
+                else [c.name, number(c.id), number(c.passes), sorted(map(number, sorted(c.of)))]
+                for c in found
+            ]
+
+        def node(found: PlanNode) -> dict[str, Any]:
+            value: dict[str, Any] = {"kind": found.kind, "columns": columns(found.columns)}
+            if found.label:
+                value["label"] = found.label
+            if found.named:
+                value["named"] = sorted(map(number, sorted(found.named)))
+            if found.children:
+                value["children"] = [node(child) for child in found.children]
+            return value
+
+        return {"root": node(self.root), "hidden": columns(self.hidden)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "PlanShape":
+        """What `to_json` gave."""
+
+        def columns(found: Sequence[Any]) -> tuple[PlanColumn, ...]:
+            return tuple(
+                PlanColumn(name=name, id=number, passes=more[0], of=frozenset(more[1]))
+                if more
+                else PlanColumn(name=name, id=number)
+                for name, number, *more in found
+            )
+
+        def node(found: Mapping[str, Any]) -> PlanNode:
+            return PlanNode(
+                kind=found["kind"],
+                columns=columns(found["columns"]),
+                named=frozenset(found.get("named", ())),
+                label=found.get("label", ""),
+                children=tuple(node(child) for child in found.get("children", ())),
+            )
+
+        return cls(root=node(value["root"]), hidden=columns(value["hidden"]))
 
 
 _known: WeakKeyDictionary[DataFrame, PlanShape] = WeakKeyDictionary()
