@@ -4,8 +4,6 @@ import json
 import time
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-
 from headwater.demo.events import TOPICS, ReplayPlan
 from headwater.demo.home import DemoHome
 from headwater.demo.journal import Journal
@@ -19,6 +17,7 @@ from headwater.stack.state import running_state
 from headwater_streams.base.errors import StreamsError
 from headwater_streams.runtime.query import explain
 from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.spark.spark_errors import AnyJvmError
 
 MODULE = "jobs/flights.py"
 FIRST_VERSION = "jobs/first_version/delay_by_carrier.py"
@@ -86,7 +85,7 @@ class LivePart:
                 runner.stop()
         except StreamsError as error:
             raise UserError(f"{error}; {_AGAIN}") from error
-        except (Py4JError, ConnectionError) as error:
+        except (AnyJvmError, ConnectionError) as error:
             raise UserError(f"Spark's JVM ended while the jobs ran; {_AGAIN}") from error
 
     def restarts(self) -> list[str]:
@@ -154,7 +153,7 @@ class LivePart:
         self._last_check_s = now_s
         try:
             runner.watch(0)
-        except (StreamsError, Py4JError, ConnectionError):
+        except (StreamsError, AnyJvmError, ConnectionError):
             raise
         except Exception as error:
             raise UserError(f"a job failed: {explain(error)}; {_AGAIN}") from error

@@ -245,10 +245,10 @@ class _Demo:
 
 def _stop(session: "Future[SparkSession]") -> None:
     """End Spark, so that its JVM writes nothing after the last line."""
-    from py4j.protocol import Py4JError
+    from headwater_streams.spark.spark_errors import AnyJvmError
 
     if session.exception() is None:
         try:
             session.result().stop()
-        except (Py4JError, ConnectionError):
+        except (AnyJvmError, ConnectionError):
             return  # the JVM ended before; what that broke was said by whoever needed it

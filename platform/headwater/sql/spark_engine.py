@@ -57,8 +57,9 @@ class SparkEngine:
         Raises:
             SqlError: The statement is wrong or failed.
         """
-        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
+
+        from headwater_streams.spark.spark_errors import AnyJvmError
 
         if _DROP.match(without_comments(statement, "spark")):
             raise SqlError(
@@ -71,14 +72,14 @@ class SparkEngine:
                 self._bind(ref)
             except SqlError as error:  # it may be a name in a text, which nobody reads
                 unopened[ref.qualified_name] = error
-            except (PySparkException, Py4JError) as error:
+            except (PySparkException, AnyJvmError) as error:
                 reason = str(self._explained(error, {})).splitlines()[0]
                 told = SqlError(f"cannot open table {ref.qualified_name}: {reason}")
                 unopened[ref.qualified_name] = damage_of(ref) or told
         try:
             frame = self._spark.sql(statement)
             return Result.from_arrow(arrow_of(frame)) if frame.columns else None
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, AnyJvmError) as error:
             raise self._explained(error, unopened) from error
 
     def _bind(self, ref: TableRef) -> None:

@@ -2,15 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from headwater.stack.java import Java, launch_home
 
@@ -39,30 +36,6 @@ def launch_environment(java: Java, *, here: bool) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def java_ends_with_python() -> Iterator[None]:
-    """The JVM ignores SIGTERM, which comes to a whole process group or service at once; else it were gone before the
-    batch that a job is to end with. It ends when its standard input does: with Python, however that ends."""
-    java_gateway: Any = import_module("pyspark.java_gateway")  # which has no types
-    popen = java_gateway.Popen
-
-    def launch(
-        command: list[str], *, preexec_fn: Callable[[], None], **options: Any
-    ) -> "subprocess.Popen[bytes]":
-        def before_exec() -> None:
-            preexec_fn()
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-        process: subprocess.Popen[bytes] = popen(command, preexec_fn=before_exec, **options)
-        return process
-
-    java_gateway.Popen = launch
-    try:
-        yield
-    finally:
-        java_gateway.Popen = popen
 
 
 @contextmanager

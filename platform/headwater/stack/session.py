@@ -16,7 +16,6 @@ from headwater.stack.jars import jar_paths
 from headwater.stack.java import find_java
 from headwater.stack.launching import (
     interrupted_afterwards,
-    java_ends_with_python,
     launch_environment,
 )
 from headwater.stack.packages import packages_zip
@@ -185,7 +184,8 @@ def spark_session(
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    from headwater_streams.spark.round_trips import few_round_trips
+    from headwater_streams.spark.jvm_process import java_ends_with_python
+    from headwater_streams.spark.round_trips import few_round_trips, know_classes
 
     settings = load_settings(os.environ, {"spark.master": master}).settings.spark
     java = find_java(os.environ)
@@ -211,29 +211,10 @@ def spark_session(
     if not conf["spark.master"].startswith("local"):
         session.sparkContext.addPyFile(str(packages_zip(Path(home).resolve() / "spark-packages", modules)))
     _silence_statement_errors()
-    _know_classes(session)
+    know_classes(session)
     few_round_trips(session)
     tell_of_no_worker(session)
     return session
-
-
-_CLASSES = (
-    "functions",
-    "PythonUtils",
-    "PythonSQLUtils",
-    "org.apache.spark.sql.functions",
-    "org.apache.spark.sql.types.Metadata",
-    "org.apache.spark.sql.classic.SparkSession",
-    "org.apache.spark.sql.api.python.PythonSQLUtils",
-)
-
-
-def _know_classes(session: "SparkSession") -> None:
-    """PySpark asks the JVM for these with each column, some by a last name that is looked for in every jar."""
-    from headwater_streams.spark.gateway import jvm_class
-
-    for name in _CLASSES:
-        jvm_class(session, name)
 
 
 def _silence_statement_errors() -> None:

@@ -6,7 +6,6 @@ JVM then writes the archive.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater.stack.classes import training_options
 from headwater.stack.session import spark_session
+from headwater_streams.spark.jvm_process import end_in_good_order
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic(
@@ -45,14 +45,6 @@ def _do_a_little_of_everything(session: SparkSession, home: Path) -> None:
     table.join(table.groupBy("user").agg(F.max("n").alias("most")), "user").orderBy("window_start").collect()
 
 
-def _leave(session: SparkSession) -> None:
-    """Lets the JVM end in good order, as it does at the end of its input; nothing else makes it write the archive."""
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
-    session.stop()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-
-
 def main(home: Path, base: Path, archive: Path) -> None:
     """Does the training run."""
     writing = {
@@ -61,7 +53,7 @@ def main(home: Path, base: Path, archive: Path) -> None:
     session = spark_session(home, app_name="headwater setup", extra=writing)
     session.sparkContext.setLogLevel("ERROR")
     _do_a_little_of_everything(session, home)
-    _leave(session)
+    end_in_good_order(session)
 
 
 if __name__ == "__main__":

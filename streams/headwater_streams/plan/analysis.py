@@ -53,7 +53,7 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark.analysed_plan import state_shape, whole_shape
-from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.nullable import as_nullable
 from headwater_streams.spark.plan_shape import plan_shape
 from headwater_streams.spark.spark_errors import first_sentence

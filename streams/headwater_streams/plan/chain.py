@@ -43,7 +43,7 @@ from headwater_streams.plan.unions import inputs_under, marked, origin_of
 from headwater_streams.quality.columns import speaks_of
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
-from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.spark.nullable import as_nullable
 from headwater_streams.spark.plan_shape import plan_shape

@@ -16,7 +16,7 @@ from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput
 from headwater_streams.spark.analysed_plan import check_for_streaming
 from headwater_streams.spark.columns import with_watermark
-from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.spark.spark_errors import first_sentence
 

@@ -33,7 +33,7 @@ from headwater_streams.quality.columns import speaking_of
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import RecordSource
-from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.hidden_columns import hide
 
 _UNION, _ENRICHED = "union", "enriched"

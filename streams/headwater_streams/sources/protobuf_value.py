@@ -20,7 +20,6 @@ from google.protobuf.message import DecodeError, Message
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import arrow_udf
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.beside import read_beside
@@ -28,6 +27,7 @@ from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_message import columns_of, message_class, row_of
 from headwater_streams.sources.protobuf_wire import passed_over, too_great
+from headwater_streams.spark.sql_types import arrow_of
 
 REASON = "_reason"
 _MOST_STEPS = 64
@@ -107,18 +107,15 @@ def parse_protobuf(raw: Column, form: Protobuf) -> Column:
     """The message's columns, and in `_reason` why the value has none."""
     # Not at the top: a module that declares a topic is read without them.
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_type
 
     kind = T.StructType([*form.columns().fields, T.StructField(REASON, T.StringType())])
     descriptors, message, header = form.descriptors, form.message, form.header
 
     def parse(values: pa.Array) -> pa.Array:
         read = _reader(descriptors, message, header)
-        return pa.array(
-            [read(value) for value in values.to_pylist()], to_arrow_type(kind, timestamp_utc=True)
-        )
+        return pa.array([read(value) for value in values.to_pylist()], arrow_of(kind))
 
-    read_all: Callable[[Column], Column] = arrow_udf(parse, kind)  # type: ignore[call-overload]
+    read_all: Callable[[Column], Column] = F.arrow_udf(parse, kind)  # type: ignore[attr-defined]  # PySpark has no type of it here
     return read_all(raw)
 
 

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaMember
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
+from pyspark.sql import SparkSession
 
 _SAME = {
     "org.apache.spark.sql.functions": {"col", "lit"},
@@ -78,16 +77,3 @@ def to_list(sequence: Any) -> list[Any]:
 def to_seq(spark: SparkSession, items: list[Any]) -> Any:
     """A list as a Scala `Seq`."""
     return jvm_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(items)
-
-
-def compute(rows: DataFrame) -> None:
-    """Computes every column of every row, and keeps nothing: no column is left out, and no writer logs its errors."""
-    rows._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's own makes rows of Python's of them
-
-
-def empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    """A frame without rows, for functions to be looked at: an eighth of the time of PySpark's, which sends no rows from
-    Python. Spark sees that it is empty, and leaves out what is done to it, observations too, when a plan is run."""
-    none = jvm_class(spark, "java.util.ArrayList")()
-    session: Any = spark._jsparkSession  # noqa: SLF001 - as above
-    return DataFrame(session.createDataFrame(none, session.parseDataType(schema.json())), spark)

@@ -23,13 +23,31 @@ from py4j.protocol import (
 )
 from pyspark.sql import SparkSession
 
-from headwater_streams.spark.gateway import KnownClass
+from headwater_streams.spark.gateway import KnownClass, jvm_class
 
 _MOST_ITEMS = 10
 _STAYING = {ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID}
 """What py4j itself is known by."""
 _PAUSE_S, _ANSWER_S, _AT_ONCE = 0.2, 60.0, 500
 _log = logging.getLogger(__name__)
+
+
+_CLASSES = (
+    "functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.types.Metadata",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.api.python.PythonSQLUtils",
+)
+
+
+def know_classes(spark: SparkSession) -> None:
+    """Asks the JVM once for the classes that PySpark asks for with each column, some of them by a last name that is
+    looked for in every jar."""
+    for name in _CLASSES:
+        jvm_class(spark, name)
 
 
 def few_round_trips(spark: SparkSession) -> None:

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 
 JvmError = Py4JJavaError
 """What PySpark raises of an exception of the JVM that it has no class of its own for."""
+AnyJvmError = Py4JError
+"""The same, and what is raised where the JVM has ended."""
 
 _OF_VALUES = re.compile(
     r"Spark(?:Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|NoSuchElement)Exception|USER_RAISED_EXCEPTION"

@@ -16,7 +16,7 @@ from headwater_streams.operators.recording import recording
 from headwater_streams.plan.analysis import analyse, own_schemas
 from headwater_streams.plan.chain import empty
 from headwater_streams.plan.job import Job
-from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.plan_shape import PlanShape, plan_shape
 from job_kinds import KINDS
 from plan_shapes import SHAPES

@@ -19,7 +19,7 @@ from headwater_streams.sources.coordinates import OFFSET, PLACE
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
-from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.frames import empty_frame
 
 
 def checks_on(spark: SparkSession, job: Job, schema: T.StructType) -> tuple[Check, ...]:

@@ -23,7 +23,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.stages.narrowing import failing
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
-from headwater_streams.spark.gateway import compute
+from headwater_streams.spark.frames import compute
 from headwater_streams.spark.hidden_columns import hide, reveal
 
 

@@ -33,7 +33,7 @@ from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC
 from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.reader import Starts
-from headwater_streams.spark.gateway import empty_frame
+from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.hidden_columns import hide
 
 

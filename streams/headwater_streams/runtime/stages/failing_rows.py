@@ -27,7 +27,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import FUNCTION, Place, failing_places
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
 from headwater_streams.spark.checkpoint import is_committed, last_planned
-from headwater_streams.spark.gateway import compute
+from headwater_streams.spark.frames import compute
 from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_rows import dataset_of

@@ -42,7 +42,7 @@ from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.problems import PROBLEMS, Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
 from headwater_streams.spark.columns import col
-from headwater_streams.spark.gateway import compute, empty_frame
+from headwater_streams.spark.frames import compute, empty_frame
 from headwater_streams.spark.hidden_columns import hide, reveal
 from headwater_streams.spark.projection import only_projects
 from headwater_streams.spark.spark_errors import JvmError
