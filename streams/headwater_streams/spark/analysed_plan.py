@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from headwater_streams.spark.gateway import jvm_class, scala_object, to_list
+from headwater_streams.spark.plain_ways import or_plainly
 
 _ALIASED = re.compile(r"(?P<made>.+) AS (?P<name>`(?:[^`]|``)+`|\w+) (?P<kind>.+)", re.DOTALL)
 _OPENING, _CLOSING, _QUOTES = "(<[", ")>]", "'`\""
@@ -78,6 +79,11 @@ def _parts(listed: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
+def _leave_to_start(_result: DataFrame, _mode: Literal["append", "update"]) -> None:
+    """Spark looks at the plan when the query is started."""
+
+
+@or_plainly(_leave_to_start)
 def check_for_streaming(result: DataFrame, mode: Literal["append", "update"]) -> None:
     """Has Spark's own checker look at a stream's plan, before a query is started.
 

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater_streams.spark.gateway import jvm_class, scala_object, to_list, to_seq
+from headwater_streams.spark.plain_ways import or_plainly
 
 Action = Mapping[str, Any]
 _DELTA = "org.apache.spark.sql.delta"
@@ -27,6 +28,11 @@ def delta_log(spark: SparkSession, table: Path) -> Any:
     return scala_object(spark, f"{_DELTA}.DeltaLog").forTable(session, str(table))
 
 
+def _leave_logs(_: SparkSession) -> None:
+    """Delta lets go of them by itself, an hour after their last use."""
+
+
+@or_plainly(_leave_logs)
 def forget_logs(spark: SparkSession) -> None:
     """Has Delta let go of the tables that it has read; it reads those that are asked for anew.
 

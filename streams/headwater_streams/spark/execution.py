@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater_streams.spark.gateway import to_list
+from headwater_streams.spark.plain_ways import or_plainly
 
 
 def execution_of_batch(spark: SparkSession) -> Any:
@@ -25,6 +26,12 @@ def observed_metrics(execution: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _taken_apart(query: StreamingQuery, after: int) -> list[dict[str, Any]]:
+    accounts = [json.loads(each.json) for each in query.recentProgress]
+    return [each for each in accounts if each["batchId"] > after and "addBatch" in each.get("durationMs", {})]
+
+
+@or_plainly(_taken_apart)
 def recent_progress(query: StreamingQuery, after: int) -> list[dict[str, Any]]:
     """Spark's accounts of the batches after one, oldest first, as far back as Spark keeps them (100 triggers)."""
     recent = query._jsq.recentProgress()  # noqa: SLF001 - PySpark's own takes all of them apart each time

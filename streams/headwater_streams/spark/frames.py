@@ -6,13 +6,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from headwater_streams.spark.gateway import jvm_class
+from headwater_streams.spark.plain_ways import or_plainly
 
 
+def _write_nowhere(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _of_python(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    return spark.createDataFrame([], schema)
+
+
+@or_plainly(_write_nowhere)
 def compute(rows: DataFrame) -> None:
     """Computes every column of every row, and keeps nothing: no column is left out, and no writer logs its errors."""
     rows._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's own makes rows of Python's of them
 
 
+@or_plainly(_of_python)
 def empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
     """A frame without rows, for functions to be looked at: an eighth of the time of PySpark's, which sends no rows from
     Python. Spark sees that it is empty, and leaves out what is done to it, observations too, when a plan is run."""

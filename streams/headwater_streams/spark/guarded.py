@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.spark.expressions import column_of, expression_of
 from headwater_streams.spark.gateway import jvm_class, scala_object, to_list, to_seq
+from headwater_streams.spark.plain_ways import or_plainly
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions"
 _PLAIN = frozenset({"UnresolvedAttribute", "Literal", "UnresolvedStar"})
@@ -50,6 +51,11 @@ def raises(condition: str) -> Column:
     return _tried_condition(_jvm(), condition).isNull()
 
 
+def _may_always(_rows: DataFrame, _condition: str) -> bool:
+    return True
+
+
+@or_plainly(_may_always)
 def may_raise(rows: DataFrame, condition: str) -> bool:
     """Whether a condition may raise for some row of such columns: unless it only compares, or looks for NULL."""
     spark, schema = rows.sparkSession, rows._jdf.schema()  # noqa: SLF001 - a Python schema takes a millisecond

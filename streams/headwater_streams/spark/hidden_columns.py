@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.gateway import scala_object, to_list
+from headwater_streams.spark.plain_ways import or_plainly
 
 _METADATA_COLUMN = {"__metadata_col": True}  # catalyst's METADATA_COL_ATTR_KEY
 
@@ -41,6 +42,15 @@ def reveal(df: DataFrame, names: Sequence[str]) -> DataFrame:
         ) from error
 
 
+def _can_select(df: DataFrame, name: str) -> bool:
+    try:
+        df.select(F.col(name))
+    except AnalysisException:
+        return False
+    return True
+
+
+@or_plainly(_can_select)
 def has_hidden(df: DataFrame, name: str) -> bool:
     """Whether `name` can be revealed; a plan is asked, for an exception of Spark's takes 0.1 s to come to Python."""
     if name in df.columns:

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
+from headwater_streams.spark.plain_ways import or_plainly
+
 
 @contextmanager
 def read_once(df: DataFrame) -> Iterator[DataFrame]:
@@ -13,4 +15,13 @@ def read_once(df: DataFrame) -> Iterator[DataFrame]:
     try:
         yield kept
     finally:
-        kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark leaves it to the garbage collector
+        _let_go(kept)
+
+
+def _leave(_: DataFrame) -> None:
+    """Spark lets go of rows when the garbage collector has been at their frame."""
+
+
+@or_plainly(_leave)
+def _let_go(kept: DataFrame) -> None:
+    kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark leaves it to the garbage collector

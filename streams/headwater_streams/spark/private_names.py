@@ -78,6 +78,10 @@ OF_THE_JVM = (
             "setTagValue/2",
         ),
         use="a plan's nodes",
+        plainly=(
+            "a hidden column is looked for by selecting it, and what a function gives is observed anew; for the rules "
+            "about a function none"
+        ),
     ),
     PrivateName(
         owner=f"{_CATALYST}.plans.logical.Project",
@@ -271,6 +275,7 @@ OF_THE_JVM = (
         owner=f"{_DELTA}.DeltaLog$",
         members=("forTable/2", "clearCache/0"),
         use="Delta's transaction",
+        plainly="none; logs that are not cleared go an hour after their last use",
     ),
     PrivateName(
         owner=f"{_DELTA}.DeltaLog",

@@ -6,10 +6,17 @@ comes out of it needs none of its own: it is what passed.
 
 from pyspark.sql import DataFrame
 
+from headwater_streams.spark.plain_ways import or_plainly
+
 # An expression that is more than a projection (a generator, a window, an aggregate) has a node of its own.
 _KEEPING = frozenset({"Project", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark"})
 
 
+def _not_known(_result: DataFrame, _observation: str) -> bool:
+    return False
+
+
+@or_plainly(_not_known)
 def only_projects(result: DataFrame, observation: str) -> bool:
     """Whether nothing but projections stands between a result and the filter behind an observation.
 

@@ -24,6 +24,7 @@ from py4j.protocol import (
 from pyspark.sql import SparkSession
 
 from headwater_streams.spark.gateway import KnownClass, jvm_class
+from headwater_streams.spark.plain_ways import or_plainly
 
 _MOST_ITEMS = 10
 _STAYING = {ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID}
@@ -43,6 +44,11 @@ _CLASSES = (
 )
 
 
+def _as_py4j_does(_: SparkSession) -> None:
+    """PySpark and py4j do it call by call."""
+
+
+@or_plainly(_as_py4j_does)
 def know_classes(spark: SparkSession) -> None:
     """Asks the JVM once for the classes that PySpark asks for with each column, some of them by a last name that is
     looked for in every jar."""
@@ -50,6 +56,7 @@ def know_classes(spark: SparkSession) -> None:
         jvm_class(spark, name)
 
 
+@or_plainly(_as_py4j_does)
 def few_round_trips(spark: SparkSession) -> None:
     """Lets py4j hand over short lists, and let go of objects, by few calls, from now on in this process."""
     _hand_over_lists()
