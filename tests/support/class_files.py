@@ -24,6 +24,15 @@ class ClassFiles:
     def __contains__(self, name: str) -> bool:
         return name in self._jars
 
+    def texts(self, name: str) -> set[str]:
+        """The texts that a class has: of its code, and the names of all that it speaks of."""
+        return set(_constants(self._bytes(name))[0].values())
+
+    def simple_names(self, package: str) -> set[str]:
+        """The last names of the classes in a package and those below it, inner ones too."""
+        inside = (name for name in self._jars if name.startswith(f"{package}."))
+        return {re.split(r"[.$]", name.rstrip("$"))[-1] for name in inside}
+
     def members(self, name: str) -> set[str]:
         """What a class has: methods as `name/arguments`, constructors as `new/arguments`, fields by their names.
 
@@ -35,10 +44,13 @@ class ClassFiles:
             if one in seen or one not in self._jars:
                 continue
             seen.add(one)
-            above, own = _read(self._jars[one].read(f"{one.replace('.', '/')}.class"))
+            above, own = _read(self._bytes(one))
             found |= {each for each in own if one == name or not each.startswith("new/")}
             waiting += above
         return found
+
+    def _bytes(self, name: str) -> bytes:
+        return self._jars[name].read(f"{name.replace('.', '/')}.class")
 
 
 def _read(data: bytes) -> tuple[list[str], set[str]]:

@@ -48,6 +48,21 @@ class PrivatePython:
     plainly: str = _NO_WAY
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrivateText:
+    """A text that Spark knows something by.
+
+    Attributes:
+        owner: The class of the JVM that has it.
+        text: The text.
+        use: What for.
+    """
+
+    owner: str
+    text: str
+    use: str
+
+
 OF_THE_JVM = (
     PrivateName(
         owner=f"{_SQL}.classic.Dataset",
@@ -420,5 +435,28 @@ OF_PYTHON = (
         owner="py4j.clientserver.JavaClient",
         members=("_get_connection", "_give_back_connection", "finalizer_deque"),
         use="the same",
+    ),
+)
+
+TEXTS = (
+    PrivateText(
+        owner=f"{_CATALYST}.util.package$",
+        text="__metadata_col",
+        use="coordinates that go with rows unseen by select(*)",
+    ),
+    PrivateText(
+        owner=f"{_CATALYST}.plans.logical.EventTimeWatermark$",
+        text="spark.watermarkDelayMs",
+        use="a window's bounds that keep the watermark of the time that they are of",
+    ),
+    PrivateText(
+        owner=f"{_STREAMING}.runtime.StreamExecution$",
+        text="sql.streaming.queryId",
+        use="a query, while it runs a batch",
+    ),
+    PrivateText(
+        owner=f"{_SQL}.internal.SQLConf$",
+        text="spark.sql.streaming.internal.stateStore.partitions",
+        use="a first batch that begins before all history",
     ),
 )
