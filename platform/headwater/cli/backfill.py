@@ -1,4 +1,4 @@
-"""`headwater backfill`: rewind offsets, rebuild a range aside, prove it, swap it in."""
+"""`headwater backfill`: repair, rebuild or rewind a table; prove the rows, then swap them in."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,8 +25,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     no_args_is_help=True,
     help=(
-        "Rewind offsets, rebuild a table's range aside, prove it, swap it in. Ranges are half-open: the end is "
-        "exclusive.\n\n\b\nExample:\n  headwater backfill plan jobs/flights.py:delay_by_carrier --all"
+        "Repair, rebuild or rewind a table: plan it, run it aside, prove it, swap it in. Ranges are half-open: the end "
+        "is exclusive.\n\n\b\nExample:\n  headwater backfill plan jobs/flights.py:delay_by_carrier --all"
     ),
 )
 
@@ -136,9 +136,10 @@ def plan_backfill(
 ) -> None:
     """Plan a repair of a range, a rebuild or a rewind: what is read again, what is replaced. Nothing is changed.
 
-    A repair mends closed windows, or rows by their offsets, and the live job's checkpoint stays. A rebuild makes a
-    table anew from the beginning of the job's inputs, beside the live one, and takes its place with the checkpoint.
-    A rewind puts the job's tables and checkpoint back to an earlier version; the job runs forward from there.
+    A repair replaces the rows of a range of times or offsets, and the live job's checkpoint stays. A rebuild makes the
+    whole table again from the beginning of the job's inputs, beside the live one; at the swap it takes its place, with
+    a checkpoint of its own. A rewind puts the job's tables and checkpoint back to an earlier version; the job runs
+    forward from there.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ VERBS = {
     "consume": Verb("consume", "Print the records of a topic.", _DATA),
     "groups": Verb("groups", "List consumer groups, show their lag, reset their offsets.", _DATA),
     "jobs": Verb("jobs", "List, check, test and run streaming jobs, and show how far they are.", _JOBS),
-    "backfill": Verb("backfill", "Rewind offsets, rebuild a table aside, prove it, swap it in.", _JOBS),
+    "backfill": Verb("backfill", "Repair, rebuild or rewind a table: plan it, prove it, swap it in.", _JOBS),
     "sql": Verb("sql", "Query the tables.", _JOBS),
     "quality": Verb("quality", "Run checks and expectation suites over a table.", _JOBS),
     "audit": Verb("audit", "Account for every offset of a table's inputs.", _JOBS),
