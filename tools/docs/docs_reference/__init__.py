@@ -31,6 +31,15 @@ _SUMMARIES = {
     "exit-codes.md": "What a command's exit status means.",
     "messages.md": "Error messages that name a remedy.",
 }
+_WRITTEN = {
+    "what-works.md": "What Headwater can do, part by part, and what not yet.",
+    "values.md": "Which value of a record is which value of a column, and what goes to quarantine.",
+    "names.md": "What columns, tables, jobs, checks and topics can be called.",
+    "parsers.md": "The columns that access logs, syslog, key=value and templates give.",
+    "home.md": "Every file below `.headwater`, and what to do if it is gone or damaged.",
+    "broker-figures.md": "The broker's speed and cost beside Apache Kafka and others.",
+    "streams-figures.md": "The speed of jobs and backfills beside plain PySpark and Apache Flink.",
+}
 
 
 def pages() -> Mapping[str, str]:
@@ -53,8 +62,9 @@ def pages() -> Mapping[str, str]:
 def _index(made: Mapping[str, str]) -> str:
     """Every page by its title, those that are written by hand behind the others."""
     lines = [f"- [{_title(made[path])}]({path}): {summary}" for path, summary in _SUMMARIES.items()]
-    for path in sorted(_FOLDER.glob("*.md")):
-        lines.append(f"- [{_title(path.read_text(encoding='utf-8'))}]({path.name})")
+    written = {path.name: _title(path.read_text(encoding="utf-8")) for path in sorted(_FOLDER.glob("*.md"))}
+    for name in sorted(written, key=[*_WRITTEN, *written].index):
+        lines.append(f"- [{written[name]}]({name})" + (f": {_WRITTEN[name]}" if name in _WRITTEN else ""))
     return "\n".join(["# Reference", "", *lines, ""])
 
 
