@@ -43,7 +43,7 @@ def renew(
     that was made again is read from its beginning. A job with windows or a join first reads again what its state is
     made of, and writes nothing of that: so it takes another number of shuffle partitions, another state store or Spark,
     and gets over a checkpoint that is lost. Where that cannot give its state (sessions, count windows, aggregates
-    without a window, joins that only count late rows), use `headwater jobs rebuild`.
+    without a window, as-of joins, joins that only count late rows), use `headwater jobs rebuild`.
 
     \b
     Examples:
