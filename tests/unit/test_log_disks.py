@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
 import os
 import shutil
 import struct
@@ -363,6 +365,36 @@ def test_crash_at_every_rename_of_a_move_leaves_one_whole_log(tmp_path: Path) ->
         steps += 1
     assert steps > 5
     fs.left = 1 << 30
+    manager.close()
+
+
+def test_move_to_a_full_disk_closes_what_it_opened_at_once(tmp_path: Path) -> None:
+    """Without the collector, which an idle broker does not run."""
+    fs = FaultyFileSystem()
+    manager = opened(tmp_path / "a", tmp_path / "b", fs=fs)
+    log = manager.create("t", 0, None)
+    write(log)
+    here = log.directory.rpartition("/")[0]
+    there = tmp_path / ("b" if here == f"{tmp_path}/a" else "a")
+    move = manager.choose("t", 0, str(there))
+    assert move is not None
+    logging.disable()  # pytest keeps the records, which have the errors
+    gc.collect()
+    gc.disable()
+    try:
+        fs.fault = lambda operation, path: (
+            no_space(operation, path) if operation == "write" and path.startswith(f"{there}/") else None
+        )
+        move.run()
+        fs.fault = None
+        assert not move.complete()
+        links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        assert [link for link in links if link.startswith(f"{there}/t-0")] == []
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
+    assert "No space left" in str(move.error)
+    assert len(values(log)) == 1
     manager.close()
 
 

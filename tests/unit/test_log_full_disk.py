@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -488,20 +489,60 @@ def test_sealed_segments_are_read_on_a_disk_that_became_read_only(disk: Disk) ->
     assert len(stored(disk.log)) == 10
 
 
-def test_errors_that_are_raised_again_and_again_keep_nothing(disk: Disk) -> None:
+class _Caller:
+    """Something that stands in a frame which an error goes through."""
+
+
+def _full(disk: Disk) -> None:
     disk.fs.fault = no_space
     append(disk.log)
-    with pytest.raises(StorageError):
-        disk.log.write_dirty()
-    for _ in range(50):
-        with pytest.raises(StorageError):
-            append(disk.log)
-    refusal = disk.log.refusal
-    assert refusal is not None
-    depth, trace = 0, refusal.__traceback__
-    while trace is not None:
-        depth, trace = depth + 1, trace.tb_next
-    assert depth < 10
+
+
+def _broken(disk: Disk) -> None:
+    disk.fs.fault = broken_disk
+    disk.log.release_idle()
+    disk.log.release_idle()
+    with contextlib.suppress(PartitionOfflineError):
+        disk.log.read(0, 1 << 20)
+
+
+def _deleted(disk: Disk) -> None:
+    disk.manager.delete("t", 0)
+
+
+@pytest.mark.parametrize("end", [_full, _broken, _deleted])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda log: log.write_dirty(),
+        lambda log: append(log),
+        lambda log: log.read(0, 1 << 20),
+        lambda log: log.flush(),
+        lambda log: log.offset_for_timestamp(0),
+        lambda log: log.delete_records(1),
+    ],
+    ids=["write", "append", "read", "flush", "times", "delete-records"],
+)
+def test_errors_that_a_partition_keeps_keep_nothing_of_who_met_them(
+    disk: Disk, end: Callable[[Disk], None], call: Callable[[PartitionLog], object]
+) -> None:
+    write(disk.log)
+
+    def meet() -> weakref.ref[_Caller]:
+        caller = _Caller()
+        with contextlib.suppress(PartitionOfflineError):
+            call(disk.log)
+        return weakref.ref(caller)
+
+    logging.disable()  # pytest keeps the records, which have the errors
+    gc.collect()
+    gc.disable()
+    try:
+        end(disk)
+        assert [meet()() for _ in range(3)] == [None] * 3
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("disk", [SMALL], indirect=True)

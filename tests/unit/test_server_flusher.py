@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -135,3 +136,35 @@ def test_flusher_tells_everybody_when_the_disk_fails(tmp_path: Path, executor: T
         durable.manager.close()
 
     asyncio.run(story())
+
+
+def test_flush_that_outlives_its_partition_lets_go_of_the_files(
+    tmp_path: Path, executor: ThreadPoolExecutor
+) -> None:
+    """Without the collector, which an idle broker does not run."""
+
+    async def story() -> None:
+        durable = Durable(tmp_path, executor)
+        durable.produce()
+        await durable.until(1)
+        durable.disk.gate.clear()
+        durable.produce()
+        await asyncio.sleep(0.02)
+        durable.manager.delete("t", 0)
+        durable.manager.tick(10**15)
+        durable.disk.gate.set()
+        await durable.until(2)
+        assert durable.answers == [(0, True), (1, False)]
+        log, durable.log = durable.log, None  # type: ignore[assignment]
+        del log
+        await asyncio.sleep(0.02)
+        links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        assert [link for link in links if str(tmp_path) in link and link.endswith("(deleted)")] == []
+        durable.manager.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 
 class LogError(Exception):
@@ -97,6 +98,14 @@ class MissingOffsetsError(OffsetOutOfRangeError):
 
 class PartitionOfflineError(LogError):
     """This partition cannot be read or written until somebody mends its disk and restarts the broker."""
+
+    def again(self) -> Self:
+        """The same error, to be raised.
+
+        An error refers to the frames that it went through, and so to all that these hold. One that a partition keeps
+        and raises itself would keep requests, flushes and their open files with it.
+        """
+        return type(self)(*self.args)
 
 
 class CorruptLogError(PartitionOfflineError):

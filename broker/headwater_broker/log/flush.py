@@ -63,7 +63,7 @@ class Flush:
             for directory in self._directories:
                 self._fs.sync_dir(directory)
         except OSError as error:
-            self._error = error
+            self._error = error.with_traceback(None)  # whose frames hold the files
             # Nothing was asked of the disk yet where there was no descriptor to ask with.
             self._is_unknown = error.errno not in (errno.EMFILE, errno.ENFILE)
 

@@ -62,27 +62,27 @@ class Health:
     def check(self) -> None:
         """Raises why the partition cannot be read, if it cannot."""
         if self.offline is not None:
-            # The same error is raised again and again: it must not keep what each of them went through.
-            raise self.offline.with_traceback(None)
+            raise self.offline.again()
 
     def check_writable(self) -> None:
         """Raises why the partition takes no records, if it takes none."""
         if self.error is not None:
-            raise self.error.with_traceback(None)
+            raise self.error.again()
 
-    def take_offline(self, error: PartitionOfflineError) -> None:
-        """Stops the partition for good, and tells the operator."""
+    def take_offline(self, error: PartitionOfflineError) -> PartitionOfflineError:
+        """Stops the partition for good, and tells the operator; returns the error to raise."""
         self.close(error)
         _LOGGER.error("%s is offline: %s", self.name, error)
+        return error
 
     def close(self, error: PartitionOfflineError) -> None:
         """Stops the partition for good, without a word."""
-        self.error = self.offline = error
+        self.error = self.offline = error.again()
         self.is_passing = False
 
     def stop(self, error: PartitionOfflineError) -> None:
         """Takes no more records until the broker is restarted, without a word."""
-        self.error = error
+        self.error = error.again()
         self.is_passing = False
 
     def refuse(self, what: str, error: OSError, *, is_unknown: bool = False) -> StorageError:
@@ -111,7 +111,7 @@ class Health:
                 f"{what}: {reason}: {self.name} takes no records until the broker is restarted; those it has can be "
                 "read"
             )
-        self.error = failure
+        self.error = failure.again()
         if is_first or not self.is_passing:
             _LOGGER.error("%s", failure)
         return failure
@@ -134,6 +134,6 @@ class Health:
             StorageError: Always.
         """
         reason = error.strerror or error
-        failure = StorageError(f"{what}: {reason}: {self.name} is offline until the broker is restarted")
-        self.take_offline(failure)
-        raise failure from error
+        raise self.take_offline(
+            StorageError(f"{what}: {reason}: {self.name} is offline until the broker is restarted")
+        ) from error

@@ -368,7 +368,7 @@ class LogManager:
             log.topic_id = topic_id
         elif log.topic_id is None and topic_id is not None:
             if log.offline is not None:
-                raise log.offline.with_traceback(None)
+                raise log.offline.again()
             try:
                 self._write_topic_id(log.directory, topic_id)
             except OSError as error:
@@ -655,7 +655,7 @@ class LogManager:
                     del self._chosen[next(iter(self._chosen))]
             return None
         if log.offline is not None:
-            raise log.offline
+            raise log.offline.again()
         if log.move is not None and log.move.target == directory.path:
             return None
         log.abandon_cleaning()

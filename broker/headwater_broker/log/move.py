@@ -110,7 +110,7 @@ class Move:
             for base_offset, path, size in self._wanted:
                 self._copy_log(base_offset, path, size)
         except Exception as error:
-            self.error = error
+            self.error = error.with_traceback(None)  # whose frames hold the files
 
     def _copy_log(self, base_offset: int, path: str, size_bytes: int) -> None:
         position = self._copied.get(base_offset, 0)
@@ -153,7 +153,7 @@ class Move:
         try:
             left = self._finish()
         except Exception as error:
-            self.error = error
+            self.error = error.with_traceback(None)  # whose frames hold the files
             self._give_up()
             return False
         self.is_done = True

@@ -206,12 +206,12 @@ class LogReader:
                     segment.try_to_seal()
                 return find()
         except (BadBatchError, DamagedIndexError) as error:
-            failure = CorruptLogError(
-                f"{segment.log_path} is damaged {error}: {self._health.name} is offline until the file is restored "
-                "from a copy and the broker restarted"
-            )
-            self._health.take_offline(failure)
-            raise failure from error
+            raise self._health.take_offline(
+                CorruptLogError(
+                    f"{segment.log_path} is damaged {error}: {self._health.name} is offline until the file is restored "
+                    "from a copy and the broker restarted"
+                )
+            ) from error
         except OSError as error:
             if (
                 isinstance(error, FileNotFoundError)

@@ -214,7 +214,7 @@ class LogTail:
             TooMuchAtOnceError: There is more to be looked at than the allowance; nothing was done.
         """
         if self._health.error is not None:
-            raise self._health.error.with_traceback(None)
+            raise self._health.error.again()
         if marker is not None:
             header = HEADER.unpack_from(records)
             max_timestamp_ms = header[MAX_TIMESTAMP_MS]
@@ -453,14 +453,14 @@ class LogTail:
         error = self.write_error = self._lost or self._health.offline
         if error is not None:
             self._lost = None
-            raise error.with_traceback(None)
+            raise error.again()
 
     def _write_queued(self) -> None:
         """Writes before the end of the tick; if that fails, `write_dirty` tells those who wait for that, too."""
         if self._pending:
             self._write_pending()
         if self._lost is not None:
-            raise self._lost
+            raise self._lost.again()
 
     def _write_pending(self) -> None:
         pending, active = self._pending, self._active

@@ -92,7 +92,7 @@ class LogView(LogTail):
             StorageError: The disk refused; the partition is now offline.
         """
         if self._health.offline is not None:
-            raise self._health.offline.with_traceback(None)
+            raise self._health.offline.again()
         end_offset = high_watermark = stable_offset = self.high_watermark
         bound = None
         if self._producers.unstable:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headwater_broker.log import LogError, PartitionLog
+from headwater_broker.log import LogError, PartitionLog, PartitionOfflineError
 from headwater_broker.server.core import Core
 from headwater_broker.server.flusher import Flusher
 
@@ -41,4 +41,6 @@ def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
     if error is None:
         future.set_result(None)
     else:
-        future.set_exception(error if isinstance(error, LogError) else LogError(str(error)))
+        future.set_exception(
+            error.again() if isinstance(error, PartitionOfflineError) else LogError(str(error))
+        )

@@ -70,7 +70,10 @@ class FaultyFileSystem(OsFileSystem):
     def _ask(self, operation: str, path: str) -> None:
         error = self.fault(operation, path) if self.fault is not None else None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # an error that its own frame refers to goes only with the collector
 
     def open(self, path: str, flags: int) -> int:
         self._ask("open", path)

@@ -137,7 +137,7 @@ class Cleaning:
             pass
         except Exception as error:
             # A log that was deleted meanwhile takes its files along. Whatever else it was must end only this one.
-            self._error = None if self._abandoned else error
+            self._error = None if self._abandoned else error.with_traceback(None)
         if (self._abandoned or self._error is not None) and self._cleaned is not None:
             try:
                 self._cleaned.remove()
