@@ -25,8 +25,8 @@ from headwater_streams.base.json_values import exact_number
 from headwater_streams.base.names import quoted
 from headwater_streams.base.plural import counted
 from headwater_streams.quality.asked import shown_as_json
+from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.suite import Kind, SqlExpectation, Verdict
-from headwater_streams.quality.validation import NOT_WORKED_OUT, sentence_of
 from headwater_streams.spark.columns import cols
 from headwater_streams.spark.guarded import may_raise, raises, violates
 

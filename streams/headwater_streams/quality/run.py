@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwater_streams.base.check import Check, InvalidCheckError
 from headwater_streams.base.errors import StreamsError
+from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
-from headwater_streams.quality.validation import (
-    NOT_WORKED_OUT,
-    error_of,
-    import_great_expectations,
-    sentence_of,
-    validate,
-)
+from headwater_streams.quality.validation import error_of, import_great_expectations, validate
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.files import exists, is_folder, make_folder, move, scratch_folder, write_text
 from headwater_streams.storage.home import Home

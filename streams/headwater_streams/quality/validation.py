@@ -1,23 +1,18 @@
 """Has great-expectations evaluate a suite, in one pass where it can, and one by one where something raises."""
 
 import os
-import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headwater_streams.quality.reasons import sentence_of
 from headwater_streams.quality.suite import SqlExpectation, Verdict
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
     from great_expectations.expectations import Expectation
-    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
-
-
-NOT_WORKED_OUT = "not_worked_out"
-"""The detail of a result that says why its condition cannot be worked out for some row."""
 
 
 def validate(
@@ -126,10 +121,3 @@ def error_of(validated: Any) -> str | None:
     parts = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
     messages = [str(part["exception_message"]) for part in parts if part.get("raised_exception")]
     return messages[0].strip().splitlines()[0] if messages else None
-
-
-def sentence_of(error: "PySparkException") -> str:
-    """The first sentence of Spark's message, without its code and its suggestions."""
-    from headwater_streams.spark.spark_errors import first_sentence
-
-    return re.sub(r"^\[[A-Z0-9_.]+\] ", "", first_sentence(error)).split(". ")[0].rstrip(".")
