@@ -517,14 +517,14 @@ def test_aborted_data_go_and_their_marker_and_index_entry_stay_one_pass_longer()
     ]
     left, transactions = compact(batches, [entry])
     assert left == [batches[1], batches[3], batches[4]]
-    assert transactions.take_kept() == [entry]
+    assert transactions.take_retained() == [entry]
     # Now nothing of it is left: the marker gets its time to go, the entry goes.
     left, transactions = compact(left, [entry], now_ms=50)
     assert [struct.unpack_from(">q", batch)[0] for batch in left] == [1, 3, 4]
     assert left[1][22] & DELETE_HORIZON
     assert struct.unpack_from(">q", left[1], 27)[0] == 150
     assert not left[2][22] & DELETE_HORIZON
-    assert transactions.take_kept() == []
+    assert transactions.take_retained() == []
     assert len(compact(left, [], now_ms=149)[0]) == 3
     assert [struct.unpack_from(">q", batch)[0] for batch in compact(left, [], now_ms=150)[0]] == [1, 4]
 

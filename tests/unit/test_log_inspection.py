@@ -77,7 +77,7 @@ def test_inspect_stops_where_more_comes_out_than_is_allowed(codec: int) -> None:
     allowance = Allowance(2 << 20)
     with pytest.raises(TooMuchAtOnceError):
         inspect(batch, header, Demands(), "t-0", allowance)
-    assert allowance.left >= -inspection.SLICE_BYTES
+    assert allowance.remaining >= -inspection.SLICE_BYTES
     assert inspect(batch, header, Demands(), "t-0") == NOW_MS
 
 

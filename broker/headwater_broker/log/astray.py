@@ -36,7 +36,7 @@ def write_again(
         end_position: How much of it is written.
 
     Returns:
-        Where what stood in its place is kept; None where nothing did.
+        The path under which the file that stood in its place is saved; None where there was none.
 
     Raises:
         OSError: The disk refused.
@@ -45,12 +45,12 @@ def write_again(
     copy = OpenFile(fs, temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     copy_bytes(fs, file.fd, 0, end_position, copy.fd)
     fs.sync(copy.fd)
-    kept = None
+    saved_path = None
     if fs.exists(path):
-        kept = unused_broken_path(fs, directory, segment.base_offset)
-        fs.rename(path, kept)
+        saved_path = unused_broken_path(fs, directory, segment.base_offset)
+        fs.rename(path, saved_path)
     fs.rename(temporary, path)
     fs.sync_dir(directory)
     copy.path = path
     segment.take_file(copy)
-    return kept
+    return saved_path

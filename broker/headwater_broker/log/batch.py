@@ -181,15 +181,17 @@ class BatchReader:
         """Has at least so many bytes of the next batch in the buffer; False at the end."""
         self.buffer_position += self.at
         self.at = self.filled = 0
-        left = self._end_position - self.buffer_position
-        if left < needed:
-            if left == 0:
+        remaining_bytes = self._end_position - self.buffer_position
+        if remaining_bytes < needed:
+            if remaining_bytes == 0:
                 return False
-            raise BadBatchError(self.buffer_position, f"the file ends {needed - left} bytes early", torn=True)
-        wanted = min(left, max(self._chunk_bytes, needed))
-        if wanted > len(self.buffer):
-            self.buffer = memoryview(bytearray(wanted))
-        self.filled = self._fs.pread_into(self._fd, self.buffer[:wanted], self.buffer_position)
+            raise BadBatchError(
+                self.buffer_position, f"the file ends {needed - remaining_bytes} bytes early", torn=True
+            )
+        read_bytes = min(remaining_bytes, max(self._chunk_bytes, needed))
+        if read_bytes > len(self.buffer):
+            self.buffer = memoryview(bytearray(read_bytes))
+        self.filled = self._fs.pread_into(self._fd, self.buffer[:read_bytes], self.buffer_position)
         if self.filled < needed:
             short = needed - self.filled
             raise BadBatchError(self.buffer_position, f"the file ends {short} bytes early", torn=True)

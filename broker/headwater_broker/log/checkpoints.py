@@ -186,7 +186,7 @@ def _decode_properties(data: bytes, separator: str) -> dict[str, str]:
         raise DamagedCheckpointError(f"not text: {data[:80]!r}") from None
     fields = {}
     for line in lines:
-        name, found, value = line.partition(separator)
-        if found and not line.startswith("#"):
+        name, sep, value = line.partition(separator)
+        if sep and not line.startswith("#"):
             fields[name.strip()] = value.strip()
     return fields

@@ -177,8 +177,8 @@ def _local_only(value: Value) -> str | None:
 
 
 def _format_version(value: Value) -> str | None:
-    known = isinstance(value, str) and re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?", value)
-    return None if known else "not a version of Kafka, such as 3.0"
+    is_version = isinstance(value, str) and re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?", value)
+    return None if is_version else "not a version of Kafka, such as 3.0"
 
 
 def _int(name: str, broker_name: str, low: int, doc: str) -> ConfigKey:
@@ -388,13 +388,13 @@ BROKER_DEFAULTS: dict[str, str] = {key.broker_name: key.name for key in _KEYS if
 """Broker-level names to the topic-level names whose defaults they set."""
 
 
-def parse_value(name: str, text: str, shown_as: str | None = None) -> Value:
+def parse_value(name: str, text: str, display_name: str | None = None) -> Value:
     """Reads one setting.
 
     Args:
         name: Its topic-level name.
         text: Its value.
-        shown_as: What messages call it, where that is not its name.
+        display_name: What messages call it, where that is not its name.
 
     Raises:
         InvalidConfigError: An unknown name or a value that is not allowed.
@@ -414,7 +414,7 @@ def parse_value(name: str, text: str, shown_as: str | None = None) -> Value:
             "Expected value to be either true or false" if is_boolean else f"Not a number of type {key.kind}"
         )
     if problem is not None:
-        raise InvalidConfigError(f"Invalid value {text} for configuration {shown_as or name}: {problem}")
+        raise InvalidConfigError(f"Invalid value {text} for configuration {display_name or name}: {problem}")
     return value
 
 

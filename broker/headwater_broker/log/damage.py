@@ -36,8 +36,12 @@ def is_torn(fs: FileSystem, fd: int, error: BadBatchError, size_bytes: int) -> b
     """
     if _is_zero(fs, fd, error.position, size_bytes):
         return True
-    left = size_bytes - error.position
-    return error.torn and left <= _SEARCHED_BYTES and not _holds_batch(fs.pread(fd, left, error.position))
+    remaining_bytes = size_bytes - error.position
+    return (
+        error.torn
+        and remaining_bytes <= _SEARCHED_BYTES
+        and not _holds_batch(fs.pread(fd, remaining_bytes, error.position))
+    )
 
 
 def save_broken(

@@ -68,22 +68,22 @@ def messages_of_batches(
             try:
                 yield from conversion.take(memoryview(batches)[at:end], header)
             except UnreadableBatchError as error:
-                if not conversion.found:
+                if not conversion.messages:
                     raise CorruptBatchError(str(error)) from error
                 break  # who reads on meets it first
             except UnsupportedCodecError:
-                if not conversion.found:
+                if not conversion.messages:
                     raise
                 break
         at = end
-    return bytes(conversion.found)
+    return bytes(conversion.messages)
 
 
 class _Conversion:
-    """What one fetch gets of one partition."""
+    """The messages that one fetch gets of one partition."""
 
     def __init__(self, magic: int, first_offset: int, room_bytes: int | None) -> None:
-        self.found = bytearray()
+        self.messages = bytearray()
         self._magic = magic
         self._first_offset = first_offset
         self._room_bytes = room_bytes
@@ -92,9 +92,9 @@ class _Conversion:
     @property
     def is_full(self) -> bool:
         """Whether no further message is to be begun."""
-        if self._room_bytes is None or not self.found:
+        if self._room_bytes is None or not self.messages:
             return False
-        return len(self.found) >= self._room_bytes or self._opened_bytes >= _OPENED_BYTES
+        return len(self.messages) >= self._room_bytes or self._opened_bytes >= _OPENED_BYTES
 
     def take(self, batch: memoryview, header: HeaderTuple) -> Slices[None]:
         """Takes a batch in, as far as there is room."""
@@ -119,7 +119,7 @@ class _Conversion:
             timestamp_ms = header[MAX_TIMESTAMP_MS] if append_time else base_ms + record[4]
             key, value = value_of(record)
             if not is_packed:
-                self.found += _message(offset, magic, attributes, timestamp_ms, key, value)
+                self.messages += _message(offset, magic, attributes, timestamp_ms, key, value)
                 if self.is_full:
                     return
                 continue
@@ -146,7 +146,7 @@ class _Conversion:
         packed = compress(bytes(inside), codec)
         if self._magic == 0:
             packed = with_lz4_checksum(packed, broken=True)
-        self.found += _message(last_offset, self._magic, attributes | codec, greatest_ms, None, packed)
+        self.messages += _message(last_offset, self._magic, attributes | codec, greatest_ms, None, packed)
 
 
 def _message(

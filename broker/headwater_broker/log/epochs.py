@@ -64,11 +64,11 @@ class LeaderEpochs:
 
     def truncate_end(self, end_offset: int) -> bool:
         """Forgets epochs that begin at `end_offset` or later; returns whether there were any."""
-        known = len(self._epochs)
+        count = len(self._epochs)
         while self._start_offsets and self._start_offsets[-1] >= end_offset:
             self._start_offsets.pop()
             self._epochs.pop()
-        return len(self._epochs) != known
+        return len(self._epochs) != count
 
     def truncate_start(self, start_offset: int) -> bool:
         """Forgets epochs that ended before `start_offset`; returns whether that changed anything."""

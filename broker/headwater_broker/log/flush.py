@@ -59,7 +59,7 @@ class Flush:
             for log in self._logs:
                 self._fs.sync(log.fd)
             for path in self._index_paths:
-                self._sync_if_there(path)
+                self._sync_if_present(path)
             for directory in self._directories:
                 self._fs.sync_dir(directory)
         except OSError as error:
@@ -79,7 +79,7 @@ class Flush:
         """
         return self._completed(self, self._error)
 
-    def _sync_if_there(self, path: str) -> None:
+    def _sync_if_present(self, path: str) -> None:
         try:
             index = OpenFile(self._fs, path, os.O_RDONLY)
         except FileNotFoundError:

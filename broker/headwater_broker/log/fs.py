@@ -162,8 +162,8 @@ class OsFileSystem:
         return os.fstat(fd).st_size
 
     def identity(self, file: int | str) -> tuple[int, int, int]:
-        found = os.stat(file)  # noqa: PTH116 - of a descriptor, too
-        return found.st_dev, found.st_ino, found.st_mtime_ns
+        status = os.stat(file)  # noqa: PTH116 - of a descriptor, too
+        return status.st_dev, status.st_ino, status.st_mtime_ns
 
     def written_bytes(self, fd: int) -> int:
         try:
@@ -180,8 +180,8 @@ class OsFileSystem:
         os.utime(fd, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def disk_bytes(self, path: str) -> tuple[int, int]:
-        found = os.statvfs(path)
-        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        usage = os.statvfs(path)
+        return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
     def read_file(self, path: str) -> bytes:
         return Path(path).read_bytes()

@@ -32,7 +32,7 @@ _RECORD_COSTS = 8 if IS_COMPILED else 2_000
 _LEAST_PIECE_COSTS = 16 << 10
 """What a piece costs that comes to less, or to nothing: a frame is begun for it, or much was read."""
 
-_SHOWN_ERRORS = 3
+_LISTED_ERRORS = 3
 
 LONG_MIN = -LONG_MAX - 1
 
@@ -44,10 +44,10 @@ class TooMuchAtOnceError(LogError):
 class Allowance:
     """How much may be looked at before others have to be let in, in decompressed bytes or what costs as much."""
 
-    __slots__ = ("left",)
+    __slots__ = ("remaining",)
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
 
     def spend(self, cost: int) -> None:
         """Takes away what is about to be done.
@@ -55,8 +55,8 @@ class Allowance:
         Raises:
             TooMuchAtOnceError: More than there is.
         """
-        self.left -= cost
-        if self.left < 0:
+        self.remaining -= cost
+        if self.remaining < 0:
             raise TooMuchAtOnceError("more than may be looked at in one go")
 
     def spend_on_piece(self, size: int) -> None:
@@ -152,22 +152,22 @@ def _refusal(
     """What names the records that the topic does not take."""
     bounds = f"is out of range. The timestamp should be within [{demands.earliest_ms}, {demands.latest_ms}]"
     keyless = f"Compacted topic cannot accept message without key in topic partition {name}."
-    found = walker.wrong()
+    wrong_records = walker.wrong()
     errors = [
         (
             number,
             keyless if stamp_ms is None else f"Timestamp {stamp_ms} of message with offset {number} {bounds}",
         )
-        for number, stamp_ms in found
+        for number, stamp_ms in wrong_records
     ]
-    if any(stamp_ms is not None for _, stamp_ms in found):
+    if any(stamp_ms is not None for _, stamp_ms in wrong_records):
         message = "One or more records have been rejected due to invalid timestamp"
         return InvalidTimestampError(message, errors)
-    shown = ", ".join(
-        f"RecordError(batchIndex={number}, message='{text}')" for number, text in errors[:_SHOWN_ERRORS]
+    listed = ", ".join(
+        f"RecordError(batchIndex={number}, message='{text}')" for number, text in errors[:_LISTED_ERRORS]
     )
     message = (
         f"One or more records have been rejected due to {wrong} record errors in total, and only showing the first "
-        f"three errors at most: [{shown}]"
+        f"three errors at most: [{listed}]"
     )
     return InvalidRecordError(message, errors)

@@ -98,15 +98,15 @@ class LogDirectory:
 
     def read_missing(self) -> dict[TopicPartition, list[MissingRange]]:
         """Which offsets were lost when the last broker ran, as far as that can be read."""
-        found: dict[TopicPartition, list[MissingRange]] = {}
+        ranges: dict[TopicPartition, list[MissingRange]] = {}
         with suppress(OSError):
             text = self._fs.read_file(f"{self.path}/{checkpoints.MISSING_OFFSETS}").decode(errors="replace")
             for line in text.splitlines():
                 with suppress(ValueError):
                     topic, partition, start, end, file = line.split(" ", 4)
                     lost = MissingRange(int(start), int(end), file)
-                    found.setdefault((topic, int(partition)), []).append(lost)
-        return found
+                    ranges.setdefault((topic, int(partition)), []).append(lost)
+        return ranges
 
     def write_notes(self, name: str, text: str) -> None:
         """Writes what `headwater doctor` is to tell, if that is not what was written last; no file: nothing is."""
@@ -156,24 +156,24 @@ class LogDirectory:
         Raises:
             InconsistentIdentityError: It is another broker's or another cluster's directory.
         """
-        known = self.identity()
-        wanted = {"broker.id": str(broker_id), "cluster.id": cluster_id}
-        for name, value in wanted.items():
-            if known.get(name, value) != value:
+        stored = self.identity()
+        expected = {"broker.id": str(broker_id), "cluster.id": cluster_id}
+        for name, value in expected.items():
+            if stored.get(name, value) != value:
                 raise InconsistentIdentityError(
-                    f"{self.path} belongs to {name} {known[name]}, but this broker has {name} {value}: use the "
-                    f"directory that goes with it{self._other_causes(name, known[name], value)}"
+                    f"{self.path} belongs to {name} {stored[name]}, but this broker has {name} {value}: use the "
+                    f"directory that goes with it{self._other_causes(name, stored[name], value)}"
                 )
-        fields = {"version": "0"} | known | wanted
-        if fields != known:
+        fields = {"version": "0"} | stored | expected
+        if fields != stored:
             path = f"{self.path}/{checkpoints.META_PROPERTIES}"
             self._fs.write_file(path, checkpoints.encode_meta_properties(fields), durable=True)
 
-    def _other_causes(self, name: str, known: str, value: str) -> str:
+    def _other_causes(self, name: str, stored: str, value: str) -> str:
         """What else it may be that has another identity."""
         file = f"{self.path}/{checkpoints.META_PROPERTIES}"
-        is_alike = len(known) == len(value) and sum(map(str.__ne__, known, value)) == 1
-        if is_alike or value.startswith(known) or not known.replace("-", "").replace("_", "").isalnum():
+        is_alike = len(stored) == len(value) and sum(map(str.__ne__, stored, value)) == 1
+        if is_alike or value.startswith(stored) or not stored.replace("-", "").replace("_", "").isalnum():
             return f"; if {file} is damaged, as it seems, remove it, and the broker writes it again"
         if name == "cluster.id":
             return "; if the cluster's state is lost (ZooKeeper's data, or coordinator.json), put it back from a copy"

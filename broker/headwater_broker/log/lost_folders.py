@@ -43,12 +43,12 @@ def lost_folders(fs: FileSystem, directory: str) -> list[LostFolder]:
             checkpoints.HIGH_WATERMARKS,
         )
     )
-    found = []
+    lost = []
     for key in sorted(points.keys() | watermarks.keys()):
         end_offset = max(points.get(key, 0), watermarks.get(key, 0))
         if end_offset and not fs.is_dir(paths.partition_directory(directory, *key)):
-            found.append(LostFolder(directory, key, starts.get(key, 0), end_offset))
-    return found
+            lost.append(LostFolder(directory, key, starts.get(key, 0), end_offset))
+    return lost
 
 
 def _offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:

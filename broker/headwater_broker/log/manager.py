@@ -191,16 +191,16 @@ class LogManager:
             if directory.failure is not None:
                 continue
             for name in self._fs.names(directory.path):
-                wanted = paths.moved_name(name)
-                if wanted is None:
+                final_name = paths.moved_name(name)
+                if final_name is None:
                     continue
-                parsed = paths.parse_partition_directory(wanted)
+                parsed = paths.parse_partition_directory(final_name)
                 path = f"{directory.path}/{name}"
                 if parsed is None or self.get(*parsed) is not None:
                     self._remove_directory(path)
                 else:
-                    self._fs.rename(path, f"{directory.path}/{wanted}")
-                    self._open(f"{directory.path}/{wanted}", parsed, clean=False)
+                    self._fs.rename(path, f"{directory.path}/{final_name}")
+                    self._open(f"{directory.path}/{final_name}", parsed, clean=False)
 
     def _load_directory(self, directory: LogDirectory) -> None:
         clean = directory.take_clean_marker()
@@ -327,8 +327,8 @@ class LogManager:
 
     def get(self, topic: str | bytes, partition: int) -> PartitionLog | None:
         """The partition's log; a topic name as it came from the wire needs no decoding."""
-        found = self._by_wire_name.get(topic) if isinstance(topic, bytes) else self._by_name.get(topic)
-        return found.get(partition) if found is not None else None
+        partitions = self._by_wire_name.get(topic) if isinstance(topic, bytes) else self._by_name.get(topic)
+        return partitions.get(partition) if partitions is not None else None
 
     def __iter__(self) -> Iterator[PartitionLog]:
         """Every partition."""
@@ -427,15 +427,15 @@ class LogManager:
         chosen = self._chosen.pop((topic, partition), None)
         for directory in [chosen] if chosen else self._emptiest_directories():
             path = paths.partition_directory(directory, topic, partition)
-            is_made = False
+            is_created = False
             try:
                 self._fs.make_dir(path)
-                is_made = True
+                is_created = True
                 self._write_topic_id(path, topic_id)
             except OSError as error:
                 failure = StorageError(f"cannot make {path}: {error.strerror}")
                 try:
-                    if is_made:
+                    if is_created:
                         self._fs.remove_dir(path)
                 except OSError:
                     break  # in two directories a start would not know which one it is
@@ -662,12 +662,12 @@ class LogManager:
         if _parent(log.directory) == directory.path:
             return None
 
-        def completed(move: Move, left: str) -> None:
+        def completed(move: Move, old_path: str) -> None:
             if log.move is move:
                 log.move = None
             self._counts = None
-            if left:
-                self._removals[left] = None
+            if old_path:
+                self._removals[old_path] = None
                 self.checkpoint()
                 for each in self._directories:
                     self._cleanings.save(each)

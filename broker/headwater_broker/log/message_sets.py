@@ -83,14 +83,14 @@ def batch_of_messages(messages: memoryview, allowance: Allowance | None = None) 
     """
     if len(messages) > _MAGIC_POSITION and messages[_MAGIC_POSITION] == MAGIC:
         return messages
-    found = _split(messages, allowance)
-    first = next(found, None)
+    entries = _split(messages, allowance)
+    first = next(entries, None)
     if first is None:
         raise InvalidRecordError("there is no message")
     codec = first.attributes & COMPRESSION_MASK
     if codec == NONE:
-        return _batch(chain((first,), found), NONE)
-    if next(found, None) is not None:
+        return _batch(chain((first,), entries), NONE)
+    if next(entries, None) is not None:
         raise InvalidRecordError(_NOT_ALONE)
     inside = _inside(first, codec, messages[_MAGIC_POSITION], allowance)
     return _batch(inside, codec, first.attributes & LOG_APPEND_TIME)

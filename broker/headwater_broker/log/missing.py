@@ -52,19 +52,19 @@ class MissingOffsets:
         """What is missing."""
         return tuple(self._ranges)
 
-    def add(self, found: MissingRange) -> None:
+    def add(self, lost: MissingRange) -> None:
         """Takes note of more, and tells the operator."""
-        if found.start_offset >= found.end_offset:
+        if lost.start_offset >= lost.end_offset:
             return
-        self._ranges.append(found)
+        self._ranges.append(lost)
         self._ranges.sort()
         _LOGGER.error(
             "%s has lost offsets %d to %d: %s is gone or short. Restore it from a copy while the broker is stopped; "
             "until then, who reads them is told that they are out of range",
             self._name,
-            found.start_offset,
-            found.end_offset - 1,
-            found.path,
+            lost.start_offset,
+            lost.end_offset - 1,
+            lost.path,
         )
 
     def drop_before(self, offset: int) -> None:

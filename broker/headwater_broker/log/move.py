@@ -71,7 +71,7 @@ class Move:
             name: Of the partition.
             log: The partition.
             target: The log directory to move it to.
-            completed: Told at the end, with the path of what is left of the old directory ("" if it failed).
+            completed: Called at the end with the path of the old directory, renamed ("" if the move failed).
         """
         self.name = name
         self.target = target
@@ -84,7 +84,7 @@ class Move:
         self._future = f"{target}/{_with_suffix(name, paths.FUTURE_DIRECTORY_SUFFIX)}"
         self._copied: dict[int, int] = {}
         self._abandoned = False
-        self._wanted = self._sizes()
+        self._sources = self._sizes()
 
     @property
     def copied_offset(self) -> int:
@@ -107,7 +107,7 @@ class Move:
         """Copies what was written so far. Never raises: `complete` tells."""
         try:
             self._fs.make_dir(self._future)
-            for base_offset, path, size in self._wanted:
+            for base_offset, path, size in self._sources:
                 self._copy_log(base_offset, path, size)
         except Exception as error:
             self.error = error.with_traceback(None)  # whose frames hold the files
@@ -144,49 +144,49 @@ class Move:
         if self._abandoned or self.error is not None:
             self._give_up()
             return False
-        self._wanted = self._sizes()
+        self._sources = self._sizes()
         if (
-            sum(size - self._copied.get(base_offset, 0) for base_offset, _, size in self._wanted)
+            sum(size - self._copied.get(base_offset, 0) for base_offset, _, size in self._sources)
             > _LAST_BYTES
         ):
             return True
         try:
-            left = self._finish()
+            old_path = self._finish()
         except Exception as error:
             self.error = error.with_traceback(None)  # whose frames hold the files
             self._give_up()
             return False
         self.is_done = True
         _LOGGER.info("%s is in %s now: %d bytes moved", self.name, self.target, self.copied_bytes)
-        self._completed(self, left)
+        self._completed(self, old_path)
         return False
 
     def _finish(self) -> str:
         log, fs = self._log, self._fs
         log.pause_for_move()
-        self._wanted = self._sizes()
-        for base_offset, path, size in self._wanted:
+        self._sources = self._sizes()
+        for base_offset, path, size in self._sources:
             self._copy_log(base_offset, path, size)
-        wanted = {base_offset for base_offset, _, _ in self._wanted}
+        base_offsets = {base_offset for base_offset, _, _ in self._sources}
         for name in fs.names(log.directory):
             offset, suffix = name[:20], name[20:]
             is_small = suffix in _SMALL_SUFFIXES and offset.isdecimal()
-            if is_small and (suffix == paths.SNAPSHOT_SUFFIX or int(offset) in wanted):
+            if is_small and (suffix == paths.SNAPSHOT_SUFFIX or int(offset) in base_offsets):
                 self._copy_small(name)
         for name in (checkpoints.LEADER_EPOCHS, checkpoints.PARTITION_METADATA):
             if fs.exists(f"{log.directory}/{name}"):
                 self._copy_small(name)
         parent = log.directory.rpartition("/")[0]
         moved = f"{self.target}/{_with_suffix(self.name, paths.MOVED_DIRECTORY_SUFFIX)}"
-        left = f"{parent}/{_with_suffix(self.name, paths.DELETED_DIRECTORY_SUFFIX)}"
+        old_path = f"{parent}/{_with_suffix(self.name, paths.DELETED_DIRECTORY_SUFFIX)}"
         final = f"{self.target}/{self.name}"
         fs.sync_dir(self._future)
         fs.rename(self._future, moved)
         fs.sync_dir(self.target)
-        fs.rename(log.directory, left)
+        fs.rename(log.directory, old_path)
         fs.rename(moved, final)
         log.reopen(final)
-        return left
+        return old_path
 
     def _copy_small(self, name: str) -> None:
         data = self._fs.read_file(f"{self._log.directory}/{name}")

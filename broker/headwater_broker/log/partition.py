@@ -116,15 +116,15 @@ class PartitionLog(LogView):
             OffsetOutOfRangeError: Past the high watermark, or below -1.
         """
         self._health.check()
-        wanted = self.high_watermark if before_offset == -1 else before_offset
-        if not 0 <= wanted <= self.high_watermark:
+        start_offset = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= start_offset <= self.high_watermark:
             raise OffsetOutOfRangeError(
                 f"records of {self.topic}-{self.partition} can be deleted up to offset {self.high_watermark}, not up "
                 f"to {before_offset}",
                 self.log_start_offset,
                 self.log_end_offset,
             )
-        self._move_start(wanted)
+        self._move_start(start_offset)
         return self.log_start_offset
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
@@ -254,15 +254,15 @@ class PartitionLog(LogView):
             if file is None or not is_astray(self._fs, file):
                 continue
             try:
-                kept = write_again(self._fs, self.directory, segment, file, end_position)
+                saved_path = write_again(self._fs, self.directory, segment, file, end_position)
             except OSError as error:
                 self._health.refuse(f"{segment.log_path} was taken away and cannot be written again", error)
                 return
             _LOGGER.error(
                 "%s was %s while the broker had it open: it is written again, with all of its records%s",
                 segment.log_path,
-                "replaced by another file" if kept else "removed",
-                f"; what stood in its place is kept in {kept}" if kept else "",
+                "replaced by another file" if saved_path else "removed",
+                f"; what stood in its place is kept in {saved_path}" if saved_path else "",
             )
 
     def apply_retention(self, now_ms: int) -> None:

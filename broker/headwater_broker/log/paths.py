@@ -35,8 +35,8 @@ def segment_path(directory: str, offset: int, suffix: str) -> str:
 
 def numbered(names: list[str], suffix: str) -> list[int]:
     """The offsets of all files of one kind, in order."""
-    found = (_NUMBERED.fullmatch(name) for name in names)
-    return sorted(int(match[1]) for match in found if match and match[2] == suffix)
+    matches = (_NUMBERED.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
 
 
 def partition_directory(log_directory: str, topic: str, partition: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater_broker.log.segment import Segment
 
-_KEPT = 512
+_GENERATION_ENTRIES = 512
 
 
 class Places:
@@ -22,7 +22,7 @@ class Places:
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """The batch at `position` begins, or will begin, with `offset`."""
-        if len(self._newer) >= _KEPT:
+        if len(self._newer) >= _GENERATION_ENTRIES:
             self._older = self._newer
             self._newer = {}
         self._newer[offset] = (segment, position)

@@ -240,9 +240,9 @@ class ProducerStates:
                 if entry.transaction_first_offset >= 0 and not transactional:
                     raise _outside(producer_id, entry)
                 return None
-            for kept in batches:
-                if kept.base_sequence == base_sequence and kept.last_sequence == last_sequence:
-                    return kept
+            for batch in batches:
+                if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
+                    return batch
             raise OutOfOrderSequenceError(
                 f"producer {producer_id} sent sequence {base_sequence} where {expected} was to come"
             )
@@ -351,14 +351,14 @@ class ProducerStates:
         for header in headers:
             if header[PRODUCER_ID] != NO_PRODUCER_ID and header[BASE_SEQUENCE] >= 0:
                 earlier.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], 0)
-        for producer_id, found in earlier.items():
+        for producer_id, recalled in earlier.items():
             entry = self._entries.get(producer_id)
             if (
                 entry is not None
-                and entry.producer_epoch == found.producer_epoch
-                and entry.batches == found.batches[-1:]
+                and entry.producer_epoch == recalled.producer_epoch
+                and entry.batches == recalled.batches[-1:]
             ):
-                entry.batches = found.batches
+                entry.batches = recalled.batches
 
 
 def _outside(producer_id: int, entry: ProducerEntry) -> InvalidTransactionStateError:

@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 _CHECKED_AT_ONCE_BYTES = 1 << 20
 """How much that nobody checked since the start one read may make us check."""
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class LogReader:
@@ -159,26 +159,26 @@ class LogReader:
         """
         if end_position < (self._end_position if segment is self._end_segment else segment.size_bytes):
             end_offset = min(end_offset, self.mending(segment, partial(segment.base_offset_at, end_position)))
-        found: list[AbortedTransaction] = []
+        transactions: list[AbortedTransaction] = []
         for each in self.segments[self._base_offsets.index(segment.base_offset) :]:
             if not each.has_aborted:
                 continue
             entries, is_all = find_aborted(
                 self.mending(each, partial(getattr, each, "aborted")), offset, end_offset
             )
-            found += entries
+            transactions += entries
             if is_all:
                 break
-        return found
+        return transactions
 
     def find_timestamp(self, timestamp_ms: int, start_offset: int) -> Slices[tuple[int, int] | None]:
         """Timestamp and offset of the first visible record at or after both, if any."""
         for segment, end_position in list(self._visible()):
             if segment.max_timestamp_ms >= timestamp_ms:
                 find = partial(find_timestamp, self._fs, segment, end_position, timestamp_ms, start_offset)
-                found = yield from self._mending_slices(segment, find)
-                if found is not None:
-                    return found
+                match = yield from self._mending_slices(segment, find)
+                if match is not None:
+                    return match
         return None
 
     def find_greatest(self) -> Slices[tuple[int, int] | None]:
@@ -187,12 +187,12 @@ class LogReader:
         for segment, end_position in list(self._visible()):
             if end_position and segment.max_timestamp_ms > (best[0] if best else NO_TIMESTAMP):
                 find = partial(find_greatest, self._fs, segment, end_position)
-                found = yield from self._mending_slices(segment, find)
-                if found is not None and (best is None or found[0] > best[0]):
-                    best = found
+                candidate = yield from self._mending_slices(segment, find)
+                if candidate is not None and (best is None or candidate[0] > best[0]):
+                    best = candidate
         return best
 
-    def mending(self, segment: Segment, find: Callable[[], _Found]) -> _Found:
+    def mending(self, segment: Segment, find: Callable[[], _Result]) -> _Result:
         """Finds something in a segment; where an index leads astray, rebuilds it and tries once more."""
         try:
             try:
@@ -224,7 +224,7 @@ class LogReader:
                 raise StorageError(f"cannot read {segment.log_path}: {error.strerror}") from error
             self._health.fail(f"cannot read {segment.log_path}", error)
 
-    def _mending_slices(self, segment: Segment, find: Callable[[], Slices[_Found]]) -> Slices[_Found]:
+    def _mending_slices(self, segment: Segment, find: Callable[[], Slices[_Result]]) -> Slices[_Result]:
         try:
             return (yield from find())
         except (BadBatchError, DamagedIndexError, OSError):

@@ -68,12 +68,12 @@ def recompressed(batch: memoryview, header: HeaderTuple, target: Target) -> memo
     except UnreadableBatchError as error:
         raise InvalidRecordError(str(error)) from error
     data = compress(records, target.codec, target.level)
-    made = memoryview(bytearray(HEADER.size + len(data)))
-    made[: HEADER.size] = batch[: HEADER.size]
-    made[HEADER.size :] = data
-    made[_LENGTH_POSITION : _LENGTH_POSITION + 4] = (len(made) - SIZE_BEFORE_LENGTH_BYTES).to_bytes(4)
-    made[ATTRIBUTES_POSITION : ATTRIBUTES_POSITION + 2] = (
+    result = memoryview(bytearray(HEADER.size + len(data)))
+    result[: HEADER.size] = batch[: HEADER.size]
+    result[HEADER.size :] = data
+    result[_LENGTH_POSITION : _LENGTH_POSITION + 4] = (len(result) - SIZE_BEFORE_LENGTH_BYTES).to_bytes(4)
+    result[ATTRIBUTES_POSITION : ATTRIBUTES_POSITION + 2] = (
         attributes & ~COMPRESSION_MASK | target.codec
     ).to_bytes(2)
-    CHECKSUM.pack_into(made, CHECKSUM_POSITION, crc32c(made[CHECKED_FROM:]))
-    return made
+    CHECKSUM.pack_into(result, CHECKSUM_POSITION, crc32c(result[CHECKED_FROM:]))
+    return result

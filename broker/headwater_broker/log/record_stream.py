@@ -103,15 +103,15 @@ def _split(pieces: Iterator[bytes], count: int) -> Iterator[Streamed]:
 
 
 def _gathered(first: bytes, pieces: Iterator[bytes], least_bytes: int) -> bytes:
-    """What is there with as many pieces behind it as are needed, and as there are."""
-    found, size = [first], len(first)
+    """`first` with pieces behind it, until `least_bytes` are reached or no piece is left."""
+    gathered, size = [first], len(first)
     while size < least_bytes:
         piece = next(pieces, None)
         if piece is None:
             break
-        found.append(piece)
+        gathered.append(piece)
         size += len(piece)
-    return b"".join(found)
+    return b"".join(gathered)
 
 
 def _pieces(data: memoryview, codec: int) -> Iterator[bytes]:

@@ -244,19 +244,19 @@ class LogLoader:
         return Segment.create(self._fs, self._directory, base_offset, self._config, self._now_ms)
 
     def _remove_leftovers(self, names: list[str]) -> list[str]:
-        left = []
+        remaining = []
         for name in finish_exchanges(self._fs, self._directory, names):
             if name.endswith(paths.TEMPORARY_SUFFIXES):
                 self._fs.remove(f"{self._directory}/{name}")
             else:
-                left.append(name)
-        logs = set(paths.numbered(left, paths.LOG_SUFFIX))
+                remaining.append(name)
+        logs = set(paths.numbered(remaining, paths.LOG_SUFFIX))
         for suffix in paths.SEGMENT_SUFFIXES[:-1]:
-            for base_offset in paths.numbered(left, suffix):
+            for base_offset in paths.numbered(remaining, suffix):
                 if base_offset not in logs:
                     self._without_log.append(base_offset)
                     self._fs.remove(paths.segment_path(self._directory, base_offset, suffix))
-        return left
+        return remaining
 
     def _load_epochs(self) -> None:
         try:
@@ -274,11 +274,11 @@ class LogLoader:
     def _split_sealed(self) -> None:
         """Splits segments that reach further than their indexes can say."""
         newest = self._segments[-1]
-        found: list[Segment] = []
+        segments: list[Segment] = []
         for segment, following in pairwise(self._segments):
-            found += self._split(segment, following) if _may_overflow(segment, following) else [segment]
+            segments += self._split(segment, following) if _may_overflow(segment, following) else [segment]
         # Whoever holds the list sees the parts in it too.
-        self._segments[:] = [*found, newest]
+        self._segments[:] = [*segments, newest]
 
     def _split(self, segment: Segment, following: Segment | None) -> list[Segment]:
         return split_overflowed(self._fs, self._directory, segment, following, self._config, self._now_ms)
@@ -428,7 +428,7 @@ class LogLoader:
         epoch, epoch_until = NO_EPOCH, segment.base_offset
         size_bytes = segment.size_bytes
         note, record, now_ms = segment.note, self._producers.record, self._now_ms
-        held: tuple[int, int, HeaderTuple] | None = None
+        pending: tuple[int, int, HeaderTuple] | None = None
         segment.reset()
         segment.forget_aborted()
         segment.size_bytes = 0
@@ -438,13 +438,13 @@ class LogLoader:
             while (batch := reader.next()) is not None:
                 position, size, header = batch
                 base_offset = header[BASE_OFFSET]
-                if base_offset != expected or held is not None:
-                    if held is not None:
-                        expected, held = self._note_after_gap(segment, *held), None
+                if base_offset != expected or pending is not None:
+                    if pending is not None:
+                        expected, pending = self._note_after_gap(segment, *pending), None
                     if base_offset < expected or (base_offset > expected and not self._gaps_allowed):
                         raise _gap(position, header, expected)
                     if base_offset > expected:
-                        held = position, size, header
+                        pending = position, size, header
                         continue
                 if header[LEADER_EPOCH] != epoch or base_offset >= epoch_until:
                     epoch = self._check_epoch(position, header)
@@ -467,26 +467,26 @@ class LogLoader:
                         reader, segment, self._producers, expected, epoch, epoch_until, now_ms
                     )
         except BadBatchError as error:
-            if held is None or error.position == held[0]:
+            if pending is None or error.position == pending[0]:
                 return expected, error
             if error.disordered:
-                return expected, _gap(held[0], held[2], expected)
-            return self._end_after_gap(segment, held, expected, error)
-        if held is not None:
-            if following is None or last_offset_of(held[2]) >= following:
-                return expected, _gap(held[0], held[2], expected)
-            return self._end_after_gap(segment, held, expected, None)
+                return expected, _gap(pending[0], pending[2], expected)
+            return self._end_after_gap(segment, pending, expected, error)
+        if pending is not None:
+            if following is None or last_offset_of(pending[2]) >= following:
+                return expected, _gap(pending[0], pending[2], expected)
+            return self._end_after_gap(segment, pending, expected, None)
         return expected, None
 
     def _end_after_gap(
         self,
         segment: Segment,
-        held: tuple[int, int, HeaderTuple],
+        pending: tuple[int, int, HeaderTuple],
         expected: int,
         error: BadBatchError | None,
     ) -> tuple[int, BadBatchError | None]:
         try:
-            return self._note_after_gap(segment, *held), error
+            return self._note_after_gap(segment, *pending), error
         except BadBatchError as worse:
             return expected, worse
 
@@ -506,14 +506,14 @@ class LogLoader:
 
     def _check_epoch(self, position: int, header: HeaderTuple) -> int:
         """The checksum does not cover the leader epoch: it must be what the checkpoint says, or grow."""
-        epoch, known = header[LEADER_EPOCH], self._epochs.at(header[BASE_OFFSET])
+        epoch, recorded = header[LEADER_EPOCH], self._epochs.at(header[BASE_OFFSET])
         if self._epochs_are_known:
-            good = known in (epoch, NO_EPOCH)
+            good = recorded in (epoch, NO_EPOCH)
         else:
-            good = epoch >= max(known, 0) or epoch == NO_EPOCH
+            good = epoch >= max(recorded, 0) or epoch == NO_EPOCH
             self._epochs.assign(epoch, header[BASE_OFFSET])
         if not good:
-            raise BadBatchError(position, f"leader epoch {epoch} where {known} was to come")
+            raise BadBatchError(position, f"leader epoch {epoch} where {recorded} was to come")
         return epoch
 
     def _cut(self, index: int, end_offset: int, error: BadBatchError) -> None:
@@ -535,7 +535,7 @@ class LogLoader:
                 end_offset,
             )
         else:
-            kept = [
+            saved_paths = [
                 save_broken(
                     self._fs,
                     self._directory,
@@ -546,7 +546,7 @@ class LogLoader:
                 )
             ]
             for later in self._segments[index + 1 :]:
-                kept.append(
+                saved_paths.append(
                     save_broken(
                         self._fs, self._directory, later.base_offset, later.file.fd, 0, later.size_bytes
                     )
@@ -557,7 +557,7 @@ class LogLoader:
                 segment.log_path,
                 error,
                 end_offset,
-                ", ".join(kept),
+                ", ".join(saved_paths),
             )
         del self._segments[index + 1 :]
         if segment.base_offset > end_offset:
@@ -582,10 +582,10 @@ class LogLoader:
 
     def _remove_stray_snapshots(self, end_offset: int) -> None:
         """Keeps the snapshots where segments begin, and the last one."""
-        wanted = {segment.base_offset for segment in self._segments}
-        wanted.update(offset for offset in self._snapshots[-1:] if offset <= end_offset)
+        needed = {segment.base_offset for segment in self._segments}
+        needed.update(offset for offset in self._snapshots[-1:] if offset <= end_offset)
         for offset in self._snapshots:
-            if offset not in wanted:
+            if offset not in needed:
                 self._fs.remove(paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX))
 
 

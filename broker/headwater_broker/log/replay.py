@@ -77,8 +77,8 @@ class Replay:
             _LOGGER.info("%s: rebuilding it: %s", segment.transaction_index_path, error)
             producers = self.producers(segment.base_offset)
             segment.forget_aborted()
-            for found, position, size, header in self._batches_of(segment, 0, LONG_MAX):
-                self._note_batch(producers, found, position, size, header, fill=True)
+            for each, position, size, header in self._batches_of(segment, 0, LONG_MAX):
+                self._note_batch(producers, each, position, size, header, fill=True)
             segment.try_to_seal()
 
     def producers(self, until_offset: int) -> ProducerStates:
@@ -152,13 +152,13 @@ class Replay:
     def _headers_before(self, offset: int) -> Iterator[HeaderTuple]:
         """Headers of the last batches before `offset`, some `_RECALLED_BYTES` of them."""
         starts: list[tuple[Segment, int]] = []
-        wanted_bytes = _RECALLED_BYTES
+        remaining_bytes = _RECALLED_BYTES
         for segment in reversed(self._segments):
-            if segment.base_offset < offset and wanted_bytes > 0:
+            if segment.base_offset < offset and remaining_bytes > 0:
                 end = self._position_of(segment, offset - 1) if not starts else segment.size_bytes
-                start = self._indexed(segment).last_position_within(-1, end - wanted_bytes) or 0
+                start = self._indexed(segment).last_position_within(-1, end - remaining_bytes) or 0
                 starts.append((segment, start))
-                wanted_bytes -= end - start
+                remaining_bytes -= end - start
         for segment, start in reversed(starts):
             for _, _, _, header in self._batches_of(segment, start, offset):
                 yield header

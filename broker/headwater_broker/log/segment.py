@@ -72,7 +72,7 @@ class Segment:
         self._fs = fs
         self._directory = directory
         self._file: OpenFile | None = None
-        self._left_as: tuple[int, int, int] | None = None
+        self._released_identity: tuple[int, int, int] | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
@@ -151,7 +151,7 @@ class Segment:
                 if error.errno not in (errno.EROFS, errno.EACCES):
                     raise
                 self._file = OpenFile(self._fs, self.log_path, os.O_RDONLY)
-            if self._left_as not in (None, self._fs.identity(self._file.fd)):
+            if self._released_identity not in (None, self._fs.identity(self._file.fd)):
                 # Another file stands here, or somebody wrote into it.
                 self.trusted_from = self.size_bytes
                 self._checked = RangeSet()
@@ -349,7 +349,7 @@ class Segment:
     def _note_whole(self, size_bytes: int) -> int:
         """Makes the indexes again as far as the file goes; returns the offset after what is whole."""
         end_offset, end_position = self.base_offset, 0
-        known_bytes = self.size_bytes
+        previous_bytes = self.size_bytes
         self.reset()
         try:
             for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
@@ -361,7 +361,7 @@ class Segment:
             if not is_torn(self._fs, self.file.fd, error, size_bytes):
                 raise
         finally:
-            self.size_bytes = known_bytes
+            self.size_bytes = previous_bytes
         self._end_early(end_position)
         return end_offset
 
@@ -598,8 +598,8 @@ class Segment:
 
     def store_rest(self) -> None:
         """Brings the index files up to what is known, or lets go of them where nothing came since the last time."""
-        known_bytes = 0 if self._offset_index is None else len(self._offset_index.data)
-        if known_bytes and (self._stored_bytes is None or known_bytes > self._stored_bytes[0]):
+        entries_bytes = 0 if self._offset_index is None else len(self._offset_index.data)
+        if entries_bytes and (self._stored_bytes is None or entries_bytes > self._stored_bytes[0]):
             self.store_entries()
         else:
             self._index_files = []
@@ -657,7 +657,7 @@ class Segment:
     def release(self) -> None:
         """Lets go of descriptor and indexes; they are opened again when wanted."""
         if self._file is not None:
-            self._left_as = self._fs.identity(self._file.fd)
+            self._released_identity = self._fs.identity(self._file.fd)
         self._file = None
         self._index_files = []
         if not self._keeps_indexes and (self._is_stored or self.try_to_seal() is None):
@@ -734,7 +734,7 @@ class Segment:
         Returns:
             The files that are still to be removed.
         """
-        left = []
+        renamed = []
         for suffix in (*paths.SEGMENT_SUFFIXES, *(() if keep_snapshot else (paths.SNAPSHOT_SUFFIX,))):
             path = paths.segment_path(self._directory, self.base_offset, suffix)
             if not self._fs.exists(path):
@@ -743,10 +743,10 @@ class Segment:
                 self._fs.remove(path)
             else:
                 self._fs.rename(path, path + paths.DELETED_SUFFIX)
-                left.append(path + paths.DELETED_SUFFIX)
+                renamed.append(path + paths.DELETED_SUFFIX)
         self._file = None
         self._index_files = []
-        return left
+        return renamed
 
     def _walk(self, position: int) -> Iterator[tuple[int, int, HeaderTuple]]:
         return walk(

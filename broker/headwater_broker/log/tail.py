@@ -407,8 +407,8 @@ class LogTail:
         if not self._has_aborted:
             return False
         segment = self._reader.segment_at(offset)
-        found = self._reader.find_aborted(offset, segment, segment.size_bytes, offset + 1)
-        return any(each.producer_id == producer_id for each in found)
+        transactions = self._reader.find_aborted(offset, segment, segment.size_bytes, offset + 1)
+        return any(each.producer_id == producer_id for each in transactions)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, *, now_ms: int

@@ -54,14 +54,14 @@ def find_timestamp(
             LAST_OFFSET_DELTA
         ] < start_offset:
             continue
-        found = yield from _first_record(
+        match = yield from _first_record(
             fs,
             file,
             (position, size, header),
             lambda offset, stamp_ms: stamp_ms >= timestamp_ms and offset >= start_offset,
         )
-        if found is not None:
-            return found
+        if match is not None:
+            return match
     return None
 
 
@@ -98,7 +98,7 @@ def _walk(
 
 
 def _first_record(
-    fs: FileSystem, file: OpenFile, batch: tuple[int, int, HeaderTuple], wanted: Callable[[int, int], bool]
+    fs: FileSystem, file: OpenFile, batch: tuple[int, int, HeaderTuple], matches: Callable[[int, int], bool]
 ) -> Slices[tuple[int, int] | None]:
     position, size, header = batch
     data = fs.pread(file.fd, size, position)
@@ -111,7 +111,7 @@ def _first_record(
                 yield
             offset = header[BASE_OFFSET] + record[3]
             timestamp_ms = header[BASE_TIMESTAMP_MS] + record[4] if stamped_ms is None else stamped_ms
-            if wanted(offset, timestamp_ms):
+            if matches(offset, timestamp_ms):
                 return timestamp_ms, offset
     except UnreadableBatchError:
         return header[MAX_TIMESTAMP_MS], header[BASE_OFFSET]

@@ -71,10 +71,10 @@ def find_aborted(
     Returns:
         They, and whether none can be in a later segment.
     """
-    found = []
+    matching = []
     for entry in entries[bisect_left(entries, offset, key=attrgetter("last_offset")) :]:
         if entry.first_offset < end_offset:
-            found.append(entry)
+            matching.append(entry)
         if entry.last_stable_offset >= end_offset:
-            return found, True
-    return found, False
+            return matching, True
+    return matching, False

@@ -124,7 +124,7 @@ class LookedAt:
         """Args: the position from which on this process writes, and so looks."""
         self.own_from = own_from
         self._ranges = RangeSet()
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def covers(self, position: int, end_position: int) -> bool:
         """Whether that is so of all between two positions."""
@@ -137,9 +137,9 @@ class LookedAt:
 
     def is_news(self, position: int) -> bool:
         """Whether a batch that cannot be read is met for the first time."""
-        if position in self._told:
+        if position in self._reported:
             return False
-        self._told.add(position)
+        self._reported.add(position)
         return True
 
     def cut(self, end_position: int) -> None:
@@ -223,14 +223,14 @@ def stand_in(batch: bytes, header: HeaderTuple, text: str) -> bytes:
         header: Its header.
         text: What is wrong with it.
     """
-    told = text.encode()
+    reason = text.encode()
     first_ms = header[BASE_TIMESTAMP_MS]
     stamp_ms = first_ms if 0 <= first_ms <= GREATEST_TIMESTAMP_MS else NO_TIMESTAMP
     body = b"".join(
         (
             b"\0\0\0\x01",  # attributes, timestamp delta, offset delta; no key
             *(write_varint(len(batch)), batch, write_varint(1)),
-            *(write_varint(len(UNREADABLE_HEADER)), UNREADABLE_HEADER, write_varint(len(told)), told),
+            *(write_varint(len(UNREADABLE_HEADER)), UNREADABLE_HEADER, write_varint(len(reason)), reason),
         )
     )
     record = write_varint(len(body)) + body

@@ -77,7 +77,7 @@ class Upkeep:
         """Puts a cleaned segment in the place of those that it was made from."""
         old = [segment for segment in self._reader.segments if segment.base_offset in base_offsets]
         try:
-            left = exchange(self._fs, self._directory, cleaned.base_offset, cleaned.suffixes(), old)
+            renamed = exchange(self._fs, self._directory, cleaned.base_offset, cleaned.suffixes(), old)
             segment = Segment.open(self._fs, self._directory, cleaned.base_offset, config, now_ms)
             segment.load_sealed()
         except OSError as error:
@@ -87,7 +87,7 @@ class Upkeep:
             self._health.fail(f"cannot replace segments in {self._directory}", error)
         segment.trusted_from = 0
         self._reader.replace(old, segment)
-        self._deleted.add(now_ms + config.file_delete_delay_ms, left)
+        self._deleted.add(now_ms + config.file_delete_delay_ms, renamed)
         self._flusher.note_removed(old)
 
     def cut(self, offset: int, config: LogConfig, log_start_offset: int, now_ms: int) -> LoadedLog:

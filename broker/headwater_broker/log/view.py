@@ -109,18 +109,18 @@ class LogView(LogTail):
             looked_at = None if covered else segment.looked_at
         aborted: Sequence[tuple[int, int]] = ()
         if isolation and self._has_aborted and count:
-            found = self._reader.find_aborted(offset, segment, position + count, end_offset)
-            aborted = [(each.producer_id, each.first_offset) for each in found]
+            transactions = self._reader.find_aborted(offset, segment, position + count, end_offset)
+            aborted = [(each.producer_id, each.first_offset) for each in transactions]
         return FileRange(
             *(file.fd, position, count, high_watermark, stable_offset, self.log_start_offset, file, aborted),
             looked_at,
         )
 
-    def look_at(self, found: FileRange, *, past_unreadable: bool = False) -> Slices[FileRange | bytes]:
-        """Looks at the records of what `read` found, where nobody did yet, before a reader gets it.
+    def look_at(self, file_range: FileRange, *, past_unreadable: bool = False) -> Slices[FileRange | bytes]:
+        """Checks the records of a range from `read` before a reader gets it, unless they were checked before.
 
         Args:
-            found: What was found.
+            file_range: What `read` returned.
             past_unreadable: Whether the reader goes past batches that cannot be read.
 
         Returns:
@@ -131,24 +131,24 @@ class LogView(LogTail):
             CorruptBatchError: The first batch cannot be read.
             OSError: The disk refused.
         """
-        looked_at = found.looked_at
+        looked_at = file_range.looked_at
         if looked_at is None:
-            return found
-        first = HEADER.unpack(self._fs.pread(found.fd, HEADER.size, found.position))
-        count = min(found.count, max(size_of(first), _LOOKED_AT_ONCE_BYTES))
-        batches = self._fs.pread(found.fd, count, found.position)
+            return file_range
+        first = HEADER.unpack(self._fs.pread(file_range.fd, HEADER.size, file_range.position))
+        count = min(file_range.count, max(size_of(first), _LOOKED_AT_ONCE_BYTES))
+        batches = self._fs.pread(file_range.fd, count, file_range.position)
         count, reason = yield from readable_until(batches, must_fit=True)
-        looked_at.add(found.position, found.position + count)
+        looked_at.add(file_range.position, file_range.position + count)
         if reason is not None and not past_unreadable:
             count, reason = yield from readable_until(batches, must_fit=False)
         if count or reason is None:
-            return replace(found, count=count)
-        told = unreadable_text(first, reason)
+            return replace(file_range, count=count)
+        message = unreadable_text(first, reason)
         if past_unreadable:
-            return stand_in(batches[: size_of(first)], first, told)
-        if looked_at.is_news(found.position):
-            _LOGGER.warning("%s-%d: %s", self.topic, self.partition, told)
-        raise CorruptBatchError(f"{self.topic}-{self.partition}: {told}")
+            return stand_in(batches[: size_of(first)], first, message)
+        if looked_at.is_news(file_range.position):
+            _LOGGER.warning("%s-%d: %s", self.topic, self.partition, message)
+        raise CorruptBatchError(f"{self.topic}-{self.partition}: {message}")
 
     def readable_bytes(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int | None:
         """How many bytes `read` could find from an offset on in its segment, whatever the limit.
@@ -191,10 +191,10 @@ class LogView(LogTail):
     ) -> Slices[TimestampAndOffset | None]:
         """The same in slices: a batch that a client wrote may hold millions of records."""
         self._health.check()
-        found = yield from self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
-        if found is None or (isolation and found[1] >= self.last_stable_offset):
+        match = yield from self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
+        if match is None or (isolation and match[1] >= self.last_stable_offset):
             return None
-        return TimestampAndOffset(*found, self.epoch_at(found[1]))
+        return TimestampAndOffset(*match, self.epoch_at(match[1]))
 
     def offsets_before(self, timestamp_ms: int, *, now_ms: int) -> list[int]:
         """Where segments begin, and the end, as ListOffsets answered before messages had timestamps.
@@ -214,10 +214,10 @@ class LogView(LogTail):
         times_ms = [*(self._fs.modified_ms(segment.file.fd) for segment in segments), now_ms]
         while begins and times_ms[len(begins) - 1] > timestamp_ms:
             begins.pop()
-        seen = [offset for offset in begins if offset <= self.high_watermark]
-        if len(seen) < len(begins):
-            seen.append(self.high_watermark)
-        return seen[::-1]
+        visible = [offset for offset in begins if offset <= self.high_watermark]
+        if len(visible) < len(begins):
+            visible.append(self.high_watermark)
+        return visible[::-1]
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp; None in an empty log."""
@@ -226,8 +226,8 @@ class LogView(LogTail):
     def find_max_timestamp(self) -> Slices[TimestampAndOffset | None]:
         """The same in slices."""
         self._health.check()
-        found = yield from self._reader.find_greatest()
-        return TimestampAndOffset(*found, self.epoch_at(found[1])) if found else None
+        match = yield from self._reader.find_greatest()
+        return TimestampAndOffset(*match, self.epoch_at(match[1])) if match else None
 
     def earliest(self) -> TimestampAndOffset:
         """The log's start (timestamp -1), as ListOffsets answers it."""

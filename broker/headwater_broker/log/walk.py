@@ -89,7 +89,7 @@ class PlainWalker:
         self._has_gaps = has_gaps
         self._delta = -1
         self._greatest_ms = -1
-        self._stamp_ms = self._number = self._headers = self._left = self._skip = self._value = 0
+        self._stamp_ms = self._number = self._headers = self._remaining_bytes = self._skip = self._value = 0
         self._partial = self._shift = 0
         self._at = _AT_LENGTH
         self._is_keyless = False
@@ -103,7 +103,7 @@ class PlainWalker:
                 step = min(self._skip, end - at)
                 at += step
                 self._skip -= step
-                self._left -= step
+                self._remaining_bytes -= step
                 if not self._skip and self._at == _AT_REST and (error := self._after_header()):
                     return error
                 continue
@@ -112,10 +112,10 @@ class PlainWalker:
                 if not self._shift and self._number == self._count:
                     self._value = end - at
                     return TOO_MANY
-            elif self._left == 0:
+            elif self._remaining_bytes == 0:
                 return ENDS
             else:
-                self._left -= 1
+                self._remaining_bytes -= 1
             byte = data[at]
             at += 1
             if state == _AT_ATTRIBUTES:
@@ -148,7 +148,7 @@ class PlainWalker:
         if state == _AT_LENGTH:
             if value <= 0:
                 return self._fail(LENGTH, value)
-            self._left, self._at = value, _AT_ATTRIBUTES
+            self._remaining_bytes, self._at = value, _AT_ATTRIBUTES
             return GOOD
         if state == _AT_STAMP:
             stamp_ms = self._first_ms + value
@@ -170,7 +170,7 @@ class PlainWalker:
             return self._sized(value, -1, VALUE)
         if state == _AT_HEADERS:
             self._headers = value
-            return self._after_header() if 0 <= value <= self._left else self._fail(HEADERS, value)
+            return self._after_header() if 0 <= value <= self._remaining_bytes else self._fail(HEADERS, value)
         if state == _AT_NAME:
             self._at = _AT_CONTENT
             return self._sized(value, 0, NAME)
@@ -179,7 +179,7 @@ class PlainWalker:
         return self._sized(value, -1, VALUE) or (GOOD if self._skip else self._after_header())
 
     def _sized(self, size: int, least: int, error: int) -> int:
-        if not least <= size <= self._left:
+        if not least <= size <= self._remaining_bytes:
             return self._fail(error, size)
         self._skip = max(size, 0)
         return GOOD
@@ -188,8 +188,8 @@ class PlainWalker:
         if self._headers:
             self._at = _AT_NAME
             return GOOD
-        if self._left:
-            return self._fail(REST, self._left)
+        if self._remaining_bytes:
+            return self._fail(REST, self._remaining_bytes)
         earliest_ms, latest_ms = self._bounds_ms
         stamp_ms = self._stamp_ms
         is_keyless = self._needs_keys and self._is_keyless

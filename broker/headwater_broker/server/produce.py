@@ -195,7 +195,7 @@ class ProduceHandler:
             log = self._find(work, topic, partition)
             if log is None:
                 continue
-            left = allowance.left
+            left = allowance.remaining
             try:
                 records = work.prepared(frame[start:end], allowance)
                 appended = log.append(records, now_ms=now_ms, may_begin=may_begin, allowance=allowance)

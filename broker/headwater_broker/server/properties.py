@@ -308,13 +308,13 @@ def unknown_property(name: str) -> str:
     return f"unknown broker property {name}; the nearest known one is {near[0]}"
 
 
-def parse_property(spec: Property, text: str, shown_as: str | None = None) -> Value:
+def parse_property(spec: Property, text: str, display_name: str | None = None) -> Value:
     """A property's value from text.
 
     Raises:
-        UsageError: It is not allowed; the message calls the property `shown_as`.
+        UsageError: It is not allowed; the message calls the property `display_name`.
     """
-    name = shown_as or spec.name
+    name = display_name or spec.name
     readers: dict[str, Callable[[str], Value]] = {
         "INT": parse_integer,
         "LONG": parse_integer,

@@ -187,7 +187,7 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
 
 def _check_topic_default(name: str, text: str) -> None:
     try:
-        parse_value(BROKER_DEFAULTS[name], text, shown_as=name)
+        parse_value(BROKER_DEFAULTS[name], text, display_name=name)
     except InvalidConfigError as error:
         raise UsageError(f"broker property: {error}") from error
 

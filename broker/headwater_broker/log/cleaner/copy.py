@@ -128,14 +128,14 @@ class CleanedSegment:
         """
         for source in sources:
             for batch, header in _batches(self._fs, source, breathe):
-                left = compact_batch(
+                compacted = compact_batch(
                     batch, header, retention, transactions, lambda records: _paced(records, breathe)
                 )
-                if left is not None:
-                    self._add(left, header)
+                if compacted is not None:
+                    self._add(compacted, header)
         self._write()
         self._times.append(self.max_timestamp_ms, self.max_timestamp_offset)
-        aborted = encode_transaction_index(transactions.take_kept())
+        aborted = encode_transaction_index(transactions.take_retained())
         self._fs.sync(self._file.fd)
         self._write_beside(paths.INDEX_SUFFIX, self._offsets.data)
         self._write_beside(paths.TIME_INDEX_SUFFIX, self._times.data)

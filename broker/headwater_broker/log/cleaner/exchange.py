@@ -33,15 +33,15 @@ def exchange(
     for suffix in suffixes:
         path = paths.segment_path(directory, base_offset, suffix)
         fs.rename(path + paths.CLEANED_SUFFIX, path + paths.SWAP_SUFFIX)
-    left = []
+    renamed = []
     # From the oldest on: what a record superseded is never there without it.
     for segment in old:
         # Producers as of the first offset stay true; those in between belong to segments that are no more.
-        left += segment.delete(at_once=False, keep_snapshot=segment.base_offset == base_offset)
+        renamed += segment.delete(at_once=False, keep_snapshot=segment.base_offset == base_offset)
     for suffix in reversed(suffixes):
         path = paths.segment_path(directory, base_offset, suffix)
         fs.rename(path + paths.SWAP_SUFFIX, path)
-    return left
+    return renamed
 
 
 def finish_exchanges(fs: FileSystem, directory: str, names: Sequence[str]) -> list[str]:

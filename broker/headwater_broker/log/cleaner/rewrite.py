@@ -98,30 +98,30 @@ def _compacted(
     horizon_ms = header[BASE_TIMESTAMP_MS] if attributes & DELETE_HORIZON else None
     horizon_passed = horizon_ms is not None and horizon_ms <= retention.now_ms
     records = b""
-    kept: list[Record] = []
+    retained: list[Record] = []
     if attributes & CONTROL:
         records = uncompressed_records(batch, header)
-        kept = list(split_records(records, header[RECORD_COUNT]))
-        needs_horizon = transactions.is_empty(header, control_type(kept))
+        retained = list(split_records(records, header[RECORD_COUNT]))
+        needs_horizon = transactions.is_empty(header, control_type(retained))
         if needs_horizon and horizon_passed:
-            kept = []
+            retained = []
     else:
         if not attributes & TRANSACTIONAL or not transactions.is_aborted(header):
             records = uncompressed_records(batch, header)
             base_offset = header[BASE_OFFSET]
-            kept = [
+            retained = [
                 record
                 for record in pace(split_records(records, header[RECORD_COUNT]))
                 if _stays(record, base_offset + record.offset_delta, retention.keys, horizon_passed)
             ]
-        needs_horizon = any(not record.has_value for record in kept)
-    if not kept:
+        needs_horizon = any(not record.has_value for record in retained)
+    if not retained:
         return _empty(header) if _is_last_of_producer(header, retention) else None
     if needs_horizon and horizon_ms is None:
-        return _rebuilt(header, records, kept, retention.now_ms + retention.delete_retention_ms)
-    if len(kept) == header[RECORD_COUNT]:
+        return _rebuilt(header, records, retained, retention.now_ms + retention.delete_retention_ms)
+    if len(retained) == header[RECORD_COUNT]:
         return batch
-    return _rebuilt(header, records, kept, horizon_ms)
+    return _rebuilt(header, records, retained, horizon_ms)
 
 
 def control_type(records: list[Record]) -> int | None:
@@ -159,21 +159,21 @@ def _empty(header: HeaderTuple) -> bytes:
     return _sealed(header, attributes, NO_TIMESTAMP, header[MAX_TIMESTAMP_MS], 0, b"")
 
 
-def _rebuilt(header: HeaderTuple, records: bytes, kept: list[Record], horizon_ms: int | None) -> bytes:
+def _rebuilt(header: HeaderTuple, records: bytes, retained: list[Record], horizon_ms: int | None) -> bytes:
     attributes, base_ms = header[ATTRIBUTES], header[BASE_TIMESTAMP_MS]
     if horizon_ms is None or attributes & DELETE_HORIZON:
-        parts = [records[record.start : record.end] for record in kept]
+        parts = [records[record.start : record.end] for record in retained]
         new_base_ms = base_ms
     else:
         # The deltas count from the base timestamp, which is now the horizon.
-        parts = [_moved(records, record, base_ms - horizon_ms) for record in kept]
+        parts = [_moved(records, record, base_ms - horizon_ms) for record in retained]
         new_base_ms = horizon_ms
         attributes |= DELETE_HORIZON
     max_ms = header[MAX_TIMESTAMP_MS]
     if not attributes & LOG_APPEND_TIME:
-        max_ms = max(base_ms + record.timestamp_delta_ms for record in kept)
+        max_ms = max(base_ms + record.timestamp_delta_ms for record in retained)
     data = compress(b"".join(parts), attributes & COMPRESSION_MASK)
-    return _sealed(header, attributes, new_base_ms, max_ms, len(kept), data)
+    return _sealed(header, attributes, new_base_ms, max_ms, len(retained), data)
 
 
 def _moved(records: bytes, record: Record, by_ms: int) -> bytes:

@@ -39,14 +39,14 @@ class TransactionPass:
         self._coming = sorted(relevant, key=lambda entry: entry.first_offset, reverse=True)
         self._aborted: dict[int, _OpenAborted] = {}
         self._committed: set[int] = set()
-        self.kept: list[AbortedTransaction] = []
+        self.retained: list[AbortedTransaction] = []
 
     def is_aborted(self, header: HeaderTuple) -> bool:
         """Whether a transactional data batch belongs to an aborted transaction."""
         self._advance(header)
-        found = self._aborted.get(header[PRODUCER_ID])
-        if found is not None:
-            found.has_data = True
+        transaction = self._aborted.get(header[PRODUCER_ID])
+        if transaction is not None:
+            transaction.has_data = True
             return True
         self._committed.add(header[PRODUCER_ID])
         return False
@@ -63,10 +63,10 @@ class TransactionPass:
         if control_type is None:
             return True
         if control_type == ABORT:
-            found = self._aborted.pop(producer_id, None)
-            if found is None or not found.has_data:
+            transaction = self._aborted.pop(producer_id, None)
+            if transaction is None or not transaction.has_data:
                 return True
-            self.kept.append(found.entry)
+            self.retained.append(transaction.entry)
             return False
         if control_type == COMMIT:
             was_open = producer_id in self._committed
@@ -74,10 +74,10 @@ class TransactionPass:
             return not was_open
         return False
 
-    def take_kept(self) -> list[AbortedTransaction]:
-        """The entries kept since the last call."""
-        kept, self.kept = self.kept, []
-        return kept
+    def take_retained(self) -> list[AbortedTransaction]:
+        """The entries retained since the last call."""
+        retained, self.retained = self.retained, []
+        return retained
 
     def _advance(self, header: HeaderTuple) -> None:
         last_offset = last_offset_of(header)
