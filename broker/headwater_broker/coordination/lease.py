@@ -74,7 +74,7 @@ class JobLease:
         self._members = MemberStore(self._session, wall_clock_ms)
         self._offsets = OffsetStore(self._session)
         self._started = False
-        self._held_in: int | None = None
+        self._claimed_session_id: int | None = None
 
     def claim(self, partitions: Collection[TopicPartition]) -> None:
         """Owns the partitions, all of them or none. May be called again for more.
@@ -88,7 +88,7 @@ class JobLease:
             self._session.start(_CONNECT_TIMEOUT_S)
             self._started = True
         session_id = self._session.session_id
-        if self._held_in is None:
+        if self._claimed_session_id is None:
             streams: dict[str, int] = {}
             for topic, _ in partitions:
                 streams[topic] = streams.get(topic, 0) + 1
@@ -96,12 +96,12 @@ class JobLease:
         try:
             self._members.claim_partitions(self._job, self._member, partitions)
         except AlreadyOwned:
-            if self._held_in is None:  # nothing is ours: do not stand in the way of who holds it
+            if self._claimed_session_id is None:  # nothing is ours: do not stand in the way of who holds it
                 self._members.deregister_member(self._job, self._member)
             raise
-        if self._held_in not in {None, session_id} or self._session.session_id != session_id:
+        if self._claimed_session_id not in {None, session_id} or self._session.session_id != session_id:
             raise LeaseLost(f"job {self._job!r} lost its session while it claimed its partitions")
-        self._held_in = session_id
+        self._claimed_session_id = session_id
 
     def publish(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Publishes the next offset to read of each partition, as the offsets of the group named as the job.
@@ -125,11 +125,11 @@ class JobLease:
         It turns False, by the clock alone, when two thirds of the session timeout have passed since the last
         answer: before the server can have expired the session.
         """
-        return self._held_in is not None and self._session.is_alive(self._held_in)
+        return self._claimed_session_id is not None and self._session.is_alive(self._claimed_session_id)
 
     def release(self) -> None:
         """Gives everything back by ending the session. Idempotent."""
-        self._held_in = None
+        self._claimed_session_id = None
         self._session.stop()
 
     def __enter__(self) -> Self:

@@ -56,10 +56,10 @@ class MemoryCoordinator(MemorySecurity):
             CorruptState: the file in the directory cannot be read.
         """
         # A broker that comes back serves what it has, although its disk is full: only a new one has to keep its state.
-        self._is_known = False
+        self._is_returning = False
         if cluster is None:
             file = MemoryFile(state_dir) if state_dir is not None else None
-            self._is_known = file is not None and file.is_there
+            self._is_returning = file is not None and file.exists
             cluster = MemoryCluster(file, file.read() if file is not None else Durable())
         self._cluster = cluster
         self._mine: BrokerInfo | None = None
@@ -107,7 +107,7 @@ class MemoryCoordinator(MemorySecurity):
 
     def cluster_id(self) -> str:
         """See `Coordinator.cluster_id`."""
-        with self._cluster.changing(may_wait=self._is_known):
+        with self._cluster.changing(may_wait=self._is_returning):
             return self._cluster.durable.cluster_id
 
     # -- brokers, controller -----------------------------------------------------------------------
@@ -115,10 +115,10 @@ class MemoryCoordinator(MemorySecurity):
     def register_broker(self, broker: BrokerInfo) -> int:
         """See `Coordinator.register_broker`."""
         cluster = self._cluster
-        with cluster.changing(may_wait=self._is_known):
-            there = cluster.brokers.get(broker.broker_id)
-            if there is not None and not (broker.identity and there[1].identity == broker.identity):
-                address = ", ".join(str(endpoint) for endpoint in there[1].endpoints)
+        with cluster.changing(may_wait=self._is_returning):
+            registered = cluster.brokers.get(broker.broker_id)
+            if registered is not None and not (broker.identity and registered[1].identity == broker.identity):
+                address = ", ".join(str(endpoint) for endpoint in registered[1].endpoints)
                 raise BrokerIdInUse(
                     f"broker id {broker.broker_id} is registered by another broker at {address}; "
                     "give this one another id, or stop that one"
@@ -162,7 +162,7 @@ class MemoryCoordinator(MemorySecurity):
     def elect_controller(self, broker_id: int) -> Controller:
         """See `Coordinator.elect_controller`."""
         cluster = self._cluster
-        with cluster.changing(may_wait=self._is_known):
+        with cluster.changing(may_wait=self._is_returning):
             standing = cluster.controller
             if standing is not None and (standing[1].broker_id != broker_id or standing[0] is self):
                 return standing[1]
@@ -208,9 +208,9 @@ class MemoryCoordinator(MemorySecurity):
             topic = cluster.durable.topics.get(name)
             if topic is None:
                 raise DoesNotExist(f"there is no topic {name!r}")
-            taken = sorted(topic.partitions.keys() & assignment.keys())
-            if taken:
-                raise Conflict(f"topic {name!r} has partition {taken[0]} already")
+            existing = sorted(topic.partitions.keys() & assignment.keys())
+            if existing:
+                raise Conflict(f"topic {name!r} has partition {existing[0]} already")
             new = _stored(led_by_first(assignment, controller_epoch))
             topic = replace(topic, partitions=dict(sorted({**topic.partitions, **new}.items())))
             cluster.durable.topics[name] = topic
@@ -319,8 +319,8 @@ class MemoryCoordinator(MemorySecurity):
         """See `Coordinator.fetch_offsets`."""
         with self._cluster.lock:
             offsets = self._cluster.durable.offsets.get(group, {})
-            wanted = sorted(offsets) if partitions is None else partitions
-            return {tp: offsets[tp] for tp in wanted if tp in offsets}
+            requested = sorted(offsets) if partitions is None else partitions
+            return {tp: offsets[tp] for tp in requested if tp in offsets}
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """See `Coordinator.delete_offsets`."""
@@ -341,9 +341,9 @@ class MemoryCoordinator(MemorySecurity):
     def groups(self, names: Collection[str] | None = None) -> dict[str, bool]:
         """See `Coordinator.groups`."""
         with self._cluster.lock:
-            found = {group: False for group, offsets in self._cluster.durable.offsets.items() if offsets}
-            found.update({group: True for group, members in self._cluster.members.items() if members})
-            return found if names is None else {name: found[name] for name in names if name in found}
+            groups = {group: False for group, offsets in self._cluster.durable.offsets.items() if offsets}
+            groups.update({group: True for group, members in self._cluster.members.items() if members})
+            return groups if names is None else {name: groups[name] for name in names if name in groups}
 
     def keep_group(self, group: str, data: bytes) -> None:
         """See `Coordinator.keep_group`."""

@@ -90,7 +90,7 @@ class MemoryCluster:
         """Has the state be what the disk has: who made the changes since is told that they were refused."""
         assert self.file is not None
         with self.lock, suppress(CorruptState):
-            if self.file.is_there:
+            if self.file.exists:
                 self.durable.go_back_to(self.file.read())
                 self._refused = self._changes
 

@@ -80,7 +80,7 @@ class MemoryFile:
         self.path = directory / _NAME
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether something was written before."""
         return self.path.exists()
 
@@ -137,11 +137,11 @@ def _checked(data: bytes) -> bytes:
     Raises:
         ValueError: It does not match.
     """
-    found = _DIGEST.search(data)
-    if found is None:
+    match = _DIGEST.search(data)
+    if match is None:
         return data
-    content = data[: found.start()] + b"}"
-    if _digest(content) != found[1]:
+    content = data[: match.start()] + b"}"
+    if _digest(content) != match[1]:
         raise ValueError("its digest does not match")
     return content
 

@@ -19,14 +19,14 @@ class MemoryJobLease:
         self._coordinator = MemoryCoordinator(cluster=cluster)
         self._job = job
         self._member = member
-        self._held = False
+        self._claimed = False
         self._lost = False
 
     def claim(self, partitions: Collection[TopicPartition]) -> None:
         """See `JobLease.claim`."""
         if self._lost:
             raise LeaseLost(f"job {self._job!r} lost its lease; claim anew with another one")
-        if not self._held:
+        if not self._claimed:
             streams: dict[str, int] = {}
             for topic, _ in partitions:
                 streams[topic] = streams.get(topic, 0) + 1
@@ -34,14 +34,14 @@ class MemoryJobLease:
         try:
             self._coordinator.claim_partitions(self._job, self._member, partitions)
         except AlreadyOwned:
-            if not self._held:
+            if not self._claimed:
                 self._coordinator.deregister_member(self._job, self._member)
             raise
-        self._held = True
+        self._claimed = True
 
     def publish(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """See `JobLease.publish`."""
-        if not self._held:
+        if not self._claimed:
             raise LeaseLost(
                 f"job {self._job!r} does not hold its lease: stop it, another driver may have begun"
             )
@@ -51,7 +51,7 @@ class MemoryJobLease:
 
     def is_held(self) -> bool:
         """See `JobLease.is_held`."""
-        return self._held
+        return self._claimed
 
     def lose(self) -> None:
         """Ends the session from outside: the partitions are free, and this lease is held no more."""
@@ -60,7 +60,7 @@ class MemoryJobLease:
 
     def release(self) -> None:
         """See `JobLease.release`."""
-        self._held = False
+        self._claimed = False
         self._coordinator.stop()
 
     def __enter__(self) -> Self:

@@ -27,15 +27,15 @@ class MemorySecurity:
         acls = self._cluster.durable.acls
         with self._cluster.changing():
             present = acls.get(pattern, frozenset())
-            wanted = change(present)
-            if wanted == present:
-                return wanted
-            if wanted:
-                acls[pattern] = wanted
+            changed = change(present)
+            if changed == present:
+                return changed
+            if changed:
+                acls[pattern] = changed
             else:
                 del acls[pattern]
         self._cluster.report(ChangeKind.ACLS)
-        return wanted
+        return changed
 
     def tokens(self) -> dict[str, dict[str, Any]]:
         """See `Coordinator.tokens`."""

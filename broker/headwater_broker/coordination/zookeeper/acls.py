@@ -58,8 +58,8 @@ class AclStore:
             for (pattern_type, resource_type), path in parents.items()
             for child in children[path]
         }
-        found = self._session.get_many(patterns)
-        return {patterns[path]: _decode(path, znode.data) for path, znode in found.items()}
+        nodes = self._session.get_many(patterns)
+        return {patterns[path]: _decode(path, znode.data) for path, znode in nodes.items()}
 
     def update_acls(
         self, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
@@ -69,20 +69,20 @@ class AclStore:
         for _ in range(_TRIES):
             znode = self._session.get(path)
             present = frozenset() if znode is None else _decode(path, znode.data)
-            wanted = change(present)
-            if wanted == present:
-                return wanted
+            changed = change(present)
+            if changed == present:
+                return changed
             try:
                 if znode is None:
-                    self._session.create(path, _encode(wanted))
-                elif wanted:
-                    self._session.set(path, _encode(wanted), znode.version)
+                    self._session.create(path, _encode(changed))
+                elif changed:
+                    self._session.set(path, _encode(changed), znode.version)
                 elif not self._session.delete(path, znode.version):
                     continue
             except (NodeExistsError, NoNodeError, BadVersionError):
                 continue
             self._publish_acl(pattern)
-            return wanted
+            return changed
         raise Conflict(f"the access rules of {path} are being changed by others all the time; try again")
 
     def watch_acls(self, changed: Callable[[], None]) -> None:

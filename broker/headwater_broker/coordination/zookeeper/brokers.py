@@ -71,11 +71,11 @@ class BrokerRegistry:
     def brokers(self) -> dict[int, BrokerInfo]:
         """See `Coordinator.brokers`."""
         ids = sorted(int(name) for name in self._session.children(znodes.BROKER_IDS))
-        found = self._session.get_many(znodes.broker(broker_id) for broker_id in ids)
+        nodes = self._session.get_many(znodes.broker(broker_id) for broker_id in ids)
         return {
-            broker_id: znodes.decode_broker(broker_id, found[path].data)
+            broker_id: znodes.decode_broker(broker_id, nodes[path].data)
             for broker_id in ids
-            if (path := znodes.broker(broker_id)) in found
+            if (path := znodes.broker(broker_id)) in nodes
         }
 
     def allocate_broker_id(self, reserved_max: int = 1000) -> int:
@@ -85,10 +85,10 @@ class BrokerRegistry:
     def elect_controller(self, broker_id: int) -> Controller:
         """See `Coordinator.elect_controller`."""
         for _ in range(_ATTEMPTS):
-            found = self._session.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
-            epoch = found.get(znodes.CONTROLLER_EPOCH)
+            nodes = self._session.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
+            epoch = nodes.get(znodes.CONTROLLER_EPOCH)
             last = int(epoch.data) if epoch is not None else 0
-            standing = found.get(znodes.CONTROLLER)
+            standing = nodes.get(znodes.CONTROLLER)
             operations: list[Operation] = []
             if standing is not None:
                 holder = int(znodes.decode(znodes.CONTROLLER, standing.data)["brokerid"])
@@ -112,9 +112,9 @@ class BrokerRegistry:
 
     def controller(self) -> Controller | None:
         """See `Coordinator.controller`."""
-        found = self._session.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
-        standing = found.get(znodes.CONTROLLER)
-        epoch = found.get(znodes.CONTROLLER_EPOCH)
+        nodes = self._session.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
+        standing = nodes.get(znodes.CONTROLLER)
+        epoch = nodes.get(znodes.CONTROLLER_EPOCH)
         if standing is None or epoch is None:
             return None
         value = znodes.decode(znodes.CONTROLLER, standing.data)
@@ -145,11 +145,11 @@ class BrokerRegistry:
         data = znodes.encode_broker(broker, self._process, self._wall_ms())
         session_id = self._session.session_id
         for _ in range(_ATTEMPTS):
-            there = self._session.get(path)
+            existing = self._session.get(path)
             operations: list[Operation] = []
-            if there is not None:
-                self._refuse_if_live(broker, there)
-                operations.append(Delete(path, there.version))
+            if existing is not None:
+                self._refuse_if_live(broker, existing)
+                operations.append(Delete(path, existing.version))
             operations.append(Create(path, data, ephemeral=True))
             try:
                 self._session.transact(operations)
@@ -164,12 +164,12 @@ class BrokerRegistry:
             return created.czxid
         raise Conflict(f"broker id {broker.broker_id} was registered by others time and again; try again")
 
-    def _refuse_if_live(self, broker: BrokerInfo, there: Znode) -> None:
+    def _refuse_if_live(self, broker: BrokerInfo, existing: Znode) -> None:
         """Passes over a registration that is our own or a dead process's."""
-        other = znodes.decode_broker(broker.broker_id, there.data)
+        other = znodes.decode_broker(broker.broker_id, existing.data)
         if other.identity and other.identity == broker.identity:
             return
-        process = (znodes.decode(znodes.broker(broker.broker_id), there.data).get("headwater") or {}).get(
+        process = (znodes.decode(znodes.broker(broker.broker_id), existing.data).get("headwater") or {}).get(
             "process"
         )
         if process and ProcessIdentity.from_json(process).liveness() is Liveness.GONE:

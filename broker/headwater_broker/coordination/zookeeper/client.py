@@ -93,19 +93,19 @@ class ZnodeClient:
 
     def get_many(self, paths: Iterable[str]) -> dict[str, Znode]:
         """Those of the znodes that exist, by path."""
-        found: dict[str, Znode] = {}
-        wanted = list(paths)
-        if len(wanted) > 1 and self._reads_many:
-            return self._get_at_once(wanted)
-        for batch in _batches(wanted, _PIPELINE):
+        nodes: dict[str, Znode] = {}
+        all_paths = list(paths)
+        if len(all_paths) > 1 and self._reads_many:
+            return self._get_at_once(all_paths)
+        for batch in _batches(all_paths, _PIPELINE):
             pending = [(path, self._send(self._client.get_async, path)) for path in batch]
             for path, answer in pending:
                 try:
                     data, stat = answer()
                 except NoNodeError:
                     continue
-                found[path] = Znode(data, stat.version, stat.ephemeralOwner, stat.czxid)
-        return found
+                nodes[path] = Znode(data, stat.version, stat.ephemeralOwner, stat.czxid)
+        return nodes
 
     def learn_what_it_reads(self, timeout_s: float) -> None:
         """Finds out whether the server reads many znodes in one request.
@@ -119,13 +119,13 @@ class ZnodeClient:
             self._get_at_once([""])
         except UnimplementedError:
             self._reads_many = False
-            for is_wanted, within_s in ((False, _CLOSES_WITHIN_S), (True, timeout_s)):
+            for is_connected, within_s in ((False, _CLOSES_WITHIN_S), (True, timeout_s)):
                 until_s = time.monotonic() + within_s
-                while self.connected is not is_wanted and time.monotonic() < until_s:
+                while self.connected is not is_connected and time.monotonic() < until_s:
                     time.sleep(_POLL_S)
 
     def _get_at_once(self, paths: Sequence[str]) -> dict[str, Znode]:
-        found: dict[str, Znode] = {}
+        nodes: dict[str, Znode] = {}
         for batches in _batches(list(_of_size(paths)), _READS_IN_FLIGHT):
             pending = [
                 (
@@ -138,8 +138,8 @@ class ZnodeClient:
             ]
             for batch, answer in pending:
                 znodes = zip(batch, answer(), strict=True)
-                found.update((path, znode) for path, znode in znodes if znode is not None)
-        return found
+                nodes.update((path, znode) for path, znode in znodes if znode is not None)
+        return nodes
 
     def _multi_read_async(self, request: MultiRead) -> Any:
         pending = self._client.handler.async_result()
@@ -156,15 +156,15 @@ class ZnodeClient:
 
     def children_many(self, paths: Sequence[str]) -> dict[str, list[str]]:
         """Children of each of the paths."""
-        found: dict[str, list[str]] = {}
+        children: dict[str, list[str]] = {}
         for batch in _batches(paths, _PIPELINE):
             pending = [(path, self._send(self._client.get_children_async, path)) for path in batch]
             for path, answer in pending:
                 try:
-                    found[path] = sorted(answer())
+                    children[path] = sorted(answer())
                 except NoNodeError:
-                    found[path] = []
-        return found
+                    children[path] = []
+        return children
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Creates a znode.
@@ -234,12 +234,12 @@ class ZnodeClient:
 
     def ensure(self, *paths: str) -> None:
         """Creates persistent znodes, and their parents, where they are missing."""
-        wanted: dict[str, None] = {}
+        to_create: dict[str, None] = {}
         for path in paths:
             parts = (self._root + path).strip("/").split("/")
-            wanted.update(dict.fromkeys("/" + "/".join(parts[:end]) for end in range(1, len(parts) + 1)))
-        wanted.pop("/", None)
-        pending = [self._submit(self._client.create_async, path) for path in wanted]
+            to_create.update(dict.fromkeys("/" + "/".join(parts[:end]) for end in range(1, len(parts) + 1)))
+        to_create.pop("/", None)
+        pending = [self._submit(self._client.create_async, path) for path in to_create]
         for answer in pending:
             try:
                 answer()

@@ -28,11 +28,11 @@ class ConfigStore:
     def configs(self, kind: ConfigKind) -> dict[str, dict[str, str]]:
         """See `Coordinator.configs`."""
         names = [znodes.config_name(kind, path) for path in self._paths(kind)]
-        found = self._session.get_many(znodes.config(kind, name) for name in names)
+        nodes = self._session.get_many(znodes.config(kind, name) for name in names)
         values = {
-            name: znodes.decode_config(path, found[path].data)
+            name: znodes.decode_config(path, nodes[path].data)
             for name in names
-            if (path := znodes.config(kind, name)) in found
+            if (path := znodes.config(kind, name)) in nodes
         }
         return {name: config for name, config in values.items() if config}
 

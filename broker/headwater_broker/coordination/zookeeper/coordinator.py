@@ -68,7 +68,7 @@ class ZooKeeperCoordinator(
         OffsetStore.__init__(self, session)
         MemberStore.__init__(self, session, wall_ms)
         self._callbacks: list[Callable[[Change], None]] = []
-        self._known_topics: frozenset[str] | None = None
+        self._last_topics: frozenset[str] | None = None
         self._retry: threading.Timer | None = None
         session.subscribe(self._on_session)
 
@@ -119,12 +119,12 @@ class ZooKeeperCoordinator(
     def cluster_id(self) -> str:
         """See `Coordinator.cluster_id`."""
         path = znodes.CLUSTER_ID
-        there = self._session.get(path)
-        if there is None:
+        node = self._session.get(path)
+        if node is None:
             with suppress(NodeExistsError):  # if another broker was first, its id counts
                 self._session.create(path, znodes.encode_cluster_id(new_cluster_id()))
-            there = self._session.get(path)
-        return str(znodes.decode(path, there.data if there is not None else b"")["id"])
+            node = self._session.get(path)
+        return str(znodes.decode(path, node.data if node is not None else b"")["id"])
 
     def complete_topic_deletion(self, name: str) -> None:
         """See `Coordinator.complete_topic_deletion`."""
@@ -147,8 +147,8 @@ class ZooKeeperCoordinator(
 
     def _on_topics(self, children: list[str]) -> None:
         topics = frozenset(unescape(child) for child in children)
-        changed = topics ^ self._known_topics if self._known_topics is not None else None
-        self._known_topics = topics
+        changed = topics ^ self._last_topics if self._last_topics is not None else None
+        self._last_topics = topics
         for name in changed or [
             None
         ]:  # none differs: deleted and created again, or anything while we were away

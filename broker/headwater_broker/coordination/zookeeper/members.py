@@ -51,22 +51,22 @@ class MemberStore:
         self._session.ensure(znodes.member_ids(group))
         polls_left = int(self._session.timeout_ms / 1000 * _EXPIRY_SLACK / _POLL_S)
         while True:
-            there = self._session.get(path)
+            existing = self._session.get(path)
             operations: list[Operation] = []
-            if there is not None and there.ephemeral_owner != self._session.session_id:
-                liveness = self._liveness(path, there)
+            if existing is not None and existing.ephemeral_owner != self._session.session_id:
+                liveness = self._liveness(path, existing)
                 if liveness is Liveness.GONE:
-                    operations.append(Delete(path, there.version))
+                    operations.append(Delete(path, existing.version))
                 elif liveness is Liveness.UNKNOWN and polls_left > 0:
                     polls_left -= 1
                     self._sleep(_POLL_S)
                     continue
                 else:
                     raise AlreadyOwned(
-                        f"{member!r}{_pid(path, there)} runs already as a member of {group!r}; stop it first",
+                        f"{member!r}{_pid(path, existing)} runs already as a member of {group!r}; stop it first",
                         member,
                     )
-            elif there is not None:
+            elif existing is not None:
                 self._session.set(path, data)
                 return
             operations.append(Create(path, data, ephemeral=True))
@@ -81,16 +81,16 @@ class MemberStore:
         owned = [tp for tp, owner in self.owners(group).items() if owner == member]
         self.release_partitions(group, member, owned)
         path = znodes.member_id(group, member)
-        there = self._session.get(path)
-        if there is not None and there.ephemeral_owner == self._session.session_id:
-            self._session.delete(path, there.version)
+        existing = self._session.get(path)
+        if existing is not None and existing.ephemeral_owner == self._session.session_id:
+            self._session.delete(path, existing.version)
 
     def members(self, group: str) -> dict[str, dict[str, Any]]:
         """See `Coordinator.members`."""
         directory = znodes.member_ids(group)
         paths = {f"{directory}/{child}": unescape(child) for child in self._session.children(directory)}
-        found = self._session.get_many(paths)
-        return {paths[path]: znodes.decode(path, znode.data) for path, znode in found.items()}
+        nodes = self._session.get_many(paths)
+        return {paths[path]: znodes.decode(path, znode.data) for path, znode in nodes.items()}
 
     def claim_partitions(self, group: str, member: str, partitions: Collection[TopicPartition]) -> None:
         """See `Coordinator.claim_partitions`."""
@@ -105,8 +105,8 @@ class MemberStore:
         claimed: list[str] = []
         try:
             for _ in range(_ATTEMPTS):
-                wanted = [path for path in paths if path not in claimed]
-                operations = self._claims(group, member, {path: paths[path] for path in wanted})
+                unclaimed = [path for path in paths if path not in claimed]
+                operations = self._claims(group, member, {path: paths[path] for path in unclaimed})
                 try:
                     for chunk in chunked(operations):
                         self._session.transact(chunk)
@@ -125,8 +125,8 @@ class MemberStore:
 
     def release_partitions(self, group: str, member: str, partitions: Collection[TopicPartition]) -> None:
         """See `Coordinator.release_partitions`."""
-        held = self._session.get_many(znodes.owner(group, tp) for tp in partitions)
-        for path, znode in held.items():
+        nodes = self._session.get_many(znodes.owner(group, tp) for tp in partitions)
+        for path, znode in nodes.items():
             if znode.data.decode() == member and znode.ephemeral_owner == self._session.session_id:
                 self._session.delete(path, znode.version)
 
@@ -140,16 +140,16 @@ class MemberStore:
             for topic in topics
             for number in numbers[f"{root}/{topic}"]
         }
-        found = self._session.get_many(paths)
-        return {paths[path]: znode.data.decode() for path, znode in found.items()}
+        nodes = self._session.get_many(paths)
+        return {paths[path]: znode.data.decode() for path, znode in nodes.items()}
 
     def plan(self, group: str) -> tuple[bytes, int]:
         """See `Coordinator.plan`."""
         directory = znodes.plans(group)
         while numbers := sorted(map(int, self._session.children(directory))):
-            there = self._session.get(f"{directory}/{numbers[-1]}")
-            if there is not None:  # else it was replaced just now
-                return there.data, numbers[-1]
+            node = self._session.get(f"{directory}/{numbers[-1]}")
+            if node is not None:  # else it was replaced just now
+                return node.data, numbers[-1]
         return b"", 0
 
     def replace_plan(self, group: str, data: bytes, number: int) -> bool:
@@ -184,9 +184,9 @@ class MemberStore:
         itself is registered in this session. So is one whose process is gone.
         """
         operations: list[Operation] = []
-        there = self._session.get_many(paths)
+        nodes = self._session.get_many(paths)
         for path, tp in paths.items():
-            znode = there.get(path)
+            znode = nodes.get(path)
             if znode is not None:
                 holder = znode.data.decode()
                 if znode.ephemeral_owner == self._session.session_id and holder == member:

@@ -64,20 +64,20 @@ class MultiRead:
         Raises:
             KazooException: One may not be read.
         """
-        found: list[Znode | None] = []
+        nodes: list[Znode | None] = []
         while True:
             kind, is_end, _ = _HEADER.unpack_from(data, offset)
             offset += _HEADER.size
             if is_end:
-                return found
+                return nodes
             (number,) = _INT.unpack_from(data, offset)
             offset += _INT.size
             if kind == _ERROR:
                 if number != NoNodeError.code:
                     raise EXCEPTIONS[number]
-                found.append(None)
+                nodes.append(None)
                 continue
             end = offset + max(number, 0)  # -1 stands for no data
             czxid, _, _, _, version, _, _, owner, _, _, _ = _STAT.unpack_from(data, end)
-            found.append(Znode(bytes(data[offset:end]), version, owner, czxid))
+            nodes.append(Znode(bytes(data[offset:end]), version, owner, czxid))
             offset = end + _STAT.size

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headwater_broker.coordination.zookeeper.session import ChildrenWatch, ZooKeeperSession
 
-_KEPT = 100
+_RETAINED = 100
 _PURGED_AT = 200
 
 
@@ -34,12 +34,12 @@ class NotificationLog:
             newest = numbers[-1] if numbers else -1
             last = newest if self._last is None else self._last
             new = [number for number in numbers if number > last]
-            found = self._session.get_many(self._node(number) for number in new)
+            nodes = self._session.get_many(self._node(number) for number in new)
             self._purge(numbers)
             self._last = max(newest, last)
             if new:
-                missed = new[0] != last + 1 or len(found) != len(new)
-                published(None if missed else [znode.data for znode in found.values()])
+                missed = new[0] != last + 1 or len(nodes) != len(new)
+                published(None if missed else [znode.data for znode in nodes.values()])
 
         return self._session.watch_children(self._path, changed)
 
@@ -48,5 +48,5 @@ class NotificationLog:
 
     def _purge(self, numbers: list[int]) -> None:
         if len(numbers) > _PURGED_AT:
-            for number in numbers[:-_KEPT]:
+            for number in numbers[:-_RETAINED]:
                 self._session.delete(self._node(number))

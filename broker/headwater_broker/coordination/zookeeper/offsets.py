@@ -58,9 +58,9 @@ class OffsetStore:
         raise Conflict("offsets were created and deleted by others time and again; commit again")
 
     def _look_up(self, paths: Iterable[str]) -> None:
-        wanted = list(paths)
-        self._existing.difference_update(wanted)
-        self._remember(self._session.get_many(wanted))
+        all_paths = list(paths)
+        self._existing.difference_update(all_paths)
+        self._remember(self._session.get_many(all_paths))
 
     def _remember(self, paths: Iterable[str]) -> None:
         if len(self._existing) > _REMEMBERED_ZNODES:
@@ -71,12 +71,12 @@ class OffsetStore:
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Committed]:
         """See `Coordinator.fetch_offsets`."""
-        wanted = self._partitions(group) if partitions is None else list(partitions)
-        found = self._session.get_many(znodes.offset(group, tp) for tp in wanted)
+        requested = self._partitions(group) if partitions is None else list(partitions)
+        nodes = self._session.get_many(znodes.offset(group, tp) for tp in requested)
         return {
-            tp: znodes.decode_offset(path, found[path].data)
-            for tp in wanted
-            if (path := znodes.offset(group, tp)) in found
+            tp: znodes.decode_offset(path, nodes[path].data)
+            for tp in requested
+            if (path := znodes.offset(group, tp)) in nodes
         }
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
@@ -107,7 +107,7 @@ class OffsetStore:
 
     def groups(self, names: Collection[str] | None = None) -> dict[str, bool]:
         """See `Coordinator.groups`."""
-        found: dict[str, bool] = {}
+        groups: dict[str, bool] = {}
         if names is None:
             names = [unescape(name) for name in self._session.children(znodes.CONSUMERS)]
         directories = {znodes.group(name): name for name in names}
@@ -115,8 +115,8 @@ class OffsetStore:
         for directory, name in directories.items():
             offsets, members = (bool(children[f"{directory}/{part}"]) for part in _PARTS)
             if offsets or members:
-                found[name] = members
-        return found
+                groups[name] = members
+        return groups
 
     def keep_group(self, group: str, data: bytes) -> None:
         """See `Coordinator.keep_group`."""
@@ -132,9 +132,9 @@ class OffsetStore:
     def kept_groups(self) -> dict[str, bytes]:
         """See `Coordinator.kept_groups`."""
         names = [unescape(name) for name in self._session.children(znodes.CONSUMERS)]
-        found = self._session.get_many(znodes.generation(name) for name in names)
+        nodes = self._session.get_many(znodes.generation(name) for name in names)
         paths = {znodes.generation(name): name for name in names}
-        return {paths[path]: znode.data for path, znode in found.items() if znode.data}
+        return {paths[path]: znode.data for path, znode in nodes.items() if znode.data}
 
     def _partitions(self, group: str) -> list[TopicPartition]:
         root = znodes.offsets(group)

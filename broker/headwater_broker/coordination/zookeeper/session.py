@@ -86,7 +86,7 @@ class ZooKeeperSession(ZnodeClient):
             logger=_kazoo_logger(),
         )
         super().__init__(hosts, f"/{chroot}" if chroot else "", client, clock, lambda: self.timeout_ms / 1000)
-        self._asked_timeout_ms = session_timeout_ms
+        self._requested_timeout_ms = session_timeout_ms
         # kazoo has no other way in: it names its connection class itself.
         retry = self._client._conn_retry.copy()  # noqa: SLF001
         self._connection = _Connection(self._client, retry, logger=self._client.logger)
@@ -169,7 +169,7 @@ class ZooKeeperSession(ZnodeClient):
     @property
     def timeout_ms(self) -> int:
         """The session timeout that the server granted."""
-        return self._connection.granted_timeout_ms or self._asked_timeout_ms
+        return self._connection.granted_timeout_ms or self._requested_timeout_ms
 
     def is_alive(self, session_id: int | None) -> bool:
         """Whether the server certainly still holds that session.

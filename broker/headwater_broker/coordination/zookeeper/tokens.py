@@ -27,8 +27,8 @@ class TokenStore:
     def tokens(self) -> dict[str, dict[str, Any]]:
         """See `Coordinator.tokens`."""
         paths = {f"{TOKENS}/{token_id}": token_id for token_id in self._session.children(TOKENS)}
-        found = self._session.get_many(paths)
-        return {paths[path]: znodes.decode(path, znode.data) for path, znode in found.items()}
+        nodes = self._session.get_many(paths)
+        return {paths[path]: znodes.decode(path, znode.data) for path, znode in nodes.items()}
 
     def put_token(self, token_id: str, value: Mapping[str, Any]) -> None:
         """See `Coordinator.put_token`."""

@@ -75,16 +75,16 @@ class TopicStore:
     def add_partitions(self, name: str, assignment: Assignment, *, controller_epoch: int = 0) -> TopicState:
         """See `Coordinator.add_partitions`."""
         path = znodes.topic(name)
-        there = self._session.get(path)
-        if there is None:
+        node = self._session.get(path)
+        if node is None:
             raise DoesNotExist(f"there is no topic {name!r}")
-        topic_id, partitions = znodes.decode_topic(path, there.data)
-        taken = sorted(partitions.keys() & assignment.keys())
-        if taken:
-            raise Conflict(f"topic {name!r} has partition {taken[0]} already")
+        topic_id, partitions = znodes.decode_topic(path, node.data)
+        existing = sorted(partitions.keys() & assignment.keys())
+        if existing:
+            raise Conflict(f"topic {name!r} has partition {existing[0]} already")
         new = led_by_first(assignment, controller_epoch)
         operations: list[Operation] = [
-            SetData(path, znodes.encode_topic(topic_id, {**partitions, **new}), there.version),
+            SetData(path, znodes.encode_topic(topic_id, {**partitions, **new}), node.version),
             *_partition_znodes(name, new),
         ]
         try:
