@@ -108,13 +108,13 @@ class ZooKeeperConsumer:
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._progress = Progress(self._coordinator, group)
-        self._held_back: Record | None = None
+        self._pending: Record | None = None
         self._addresses: frozenset[str] = frozenset()
         self._retry_at = float("-inf")
         self._retry_s = _FIRST_RETRY_S
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        self._left = False
+        self._has_left = False
         self._coordinator.start()
         self._ownership = Ownership(self._coordinator, group, self.member, topics, strategy, time.monotonic)
         try:
@@ -178,8 +178,8 @@ class ZooKeeperConsumer:
         Raises:
             CoordinatorUnavailable: ZooKeeper does not answer.
         """
-        found = self._coordinator.fetch_offsets(self._group, partitions)
-        return {tp: each.offset for tp, each in found.items()}
+        offsets = self._coordinator.fetch_offsets(self._group, partitions)
+        return {tp: each.offset for tp, each in offsets.items()}
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset of a partition; None before its first record where nothing was committed.
@@ -205,8 +205,8 @@ class ZooKeeperConsumer:
                     raise ValueError(f"{tp[0]}-{tp[1]} has no offset {offset}; the first one is 0 or later")
             for tp, offset in next_offsets.items():
                 self._progress.move(tp, offset)
-            if self._held_back is not None and _tp(self._held_back) in next_offsets:
-                self._held_back = None
+            if self._pending is not None and _tp(self._pending) in next_offsets:
+                self._pending = None
             self._fetch_from_positions()
 
     def rewind(
@@ -235,8 +235,8 @@ class ZooKeeperConsumer:
             if fetcher is not None and to_timestamp_ms is None:
                 targets = {tp: fetcher.bounds(tp)[0] for tp in chosen}
             elif fetcher is not None and to_timestamp_ms is not None:
-                found = fetcher.offsets_at(dict.fromkeys(chosen, to_timestamp_ms))
-                for tp, offset in found.items():
+                offsets = fetcher.offsets_at(dict.fromkeys(chosen, to_timestamp_ms))
+                for tp, offset in offsets.items():
                     targets[tp] = fetcher.bounds(tp)[1] if offset is None else offset
             self.seek(targets)
             return targets
@@ -254,9 +254,9 @@ class ZooKeeperConsumer:
         """Leaves the group; iteration ends. May be called from another thread. Idempotent."""
         self._closed.set()
         with self._lock:
-            if self._left:
+            if self._has_left:
                 return
-            self._left = True
+            self._has_left = True
             try:
                 if self._ownership.owned:
                     self._revoked(self._ownership.owned, lost=not self._ownership.is_safe())
@@ -323,7 +323,7 @@ class ZooKeeperConsumer:
     # -- records -----------------------------------------------------------------------------------
 
     def _next(self, timeout_s: float) -> Record | None:
-        record, self._held_back = self._held_back, None
+        record, self._pending = self._pending, None
         if record is None:
             if self._fetcher is None or not self._progress:
                 self._closed.wait(timeout_s)
@@ -335,7 +335,7 @@ class ZooKeeperConsumer:
         if tp not in self._ownership.owned or record.offset < (self._progress[tp] or 0):
             return None  # fetched before the partition was given up
         if not self._ownership.is_safe():
-            self._held_back = record
+            self._pending = record
             self._closed.wait(min(timeout_s, _SLICE_S))
             return None
         self._progress.move(tp, record.offset + 1)

@@ -103,14 +103,14 @@ class KafkaFetcher:
         Raises:
             FetchError: the partition's leader does not answer.
         """
-        wanted = confluent_kafka.TopicPartition(*partition)
+        requested = confluent_kafka.TopicPartition(*partition)
         try:
-            found = self._consumer.get_watermark_offsets(wanted, timeout=_ANSWER_TIMEOUT_S)
+            watermarks = self._consumer.get_watermark_offsets(requested, timeout=_ANSWER_TIMEOUT_S)
         except confluent_kafka.KafkaException as error:
             raise _no_answer([partition], error) from error
-        if found is None:
+        if watermarks is None:
             raise _no_answer([partition], None)
-        low, high = found
+        low, high = watermarks
         return low, high
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -119,14 +119,14 @@ class KafkaFetcher:
         Raises:
             FetchError: a leader does not answer.
         """
-        wanted = [confluent_kafka.TopicPartition(*tp, time_ms) for tp, time_ms in times_ms.items()]
+        requested = [confluent_kafka.TopicPartition(*tp, time_ms) for tp, time_ms in times_ms.items()]
         try:
-            found = self._consumer.offsets_for_times(wanted, timeout=_ANSWER_TIMEOUT_S)
+            answers = self._consumer.offsets_for_times(requested, timeout=_ANSWER_TIMEOUT_S)
         except confluent_kafka.KafkaException as error:
             raise _no_answer(times_ms, error) from error
-        if failed := [(each.topic, each.partition) for each in found if each.error is not None]:
+        if failed := [(each.topic, each.partition) for each in answers if each.error is not None]:
             raise _no_answer(failed, None)
-        return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
+        return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in answers}
 
     def close(self) -> None:
         """See `Fetcher.close`."""

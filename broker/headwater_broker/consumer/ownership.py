@@ -114,23 +114,23 @@ class Ownership:
             self._outdated.set()
             return
         strategy = common_strategy(map(_wish, members.values()))
-        wanted = self._agreed(strategy, members).get(self._member, frozenset())
-        losing = self.owned - wanted
-        if is_eager(strategy) and wanted != self._goal:
+        share = self._agreed(strategy, members).get(self._member, frozenset())
+        losing = self.owned - share
+        if is_eager(strategy) and share != self._goal:
             losing = self.owned
         if losing:
             revoked(losing, False)
             self.owned -= losing
             self._to_release |= losing
-        self._goal = wanted
+        self._goal = share
         if self._to_release:
             self._coordinator.release_partitions(self._group, self._member, self._to_release)
             self._to_release = frozenset()
-        claimed = frozenset(tp for tp in sorted(wanted - self.owned) if self._claim(tp))
+        claimed = frozenset(tp for tp in sorted(share - self.owned) if self._claim(tp))
         if claimed:
             assigned(claimed)
             self.owned |= claimed
-        if self.owned != wanted:
+        if self.owned != share:
             self._outdated.set()
 
     def _register(self) -> None:
@@ -147,19 +147,19 @@ class Ownership:
             data, number = self._coordinator.plan(self._group)
             members = self._coordinator.members(self._group)
             previous = decode_plan(self._group, data)
-            wanted = assign(strategy, _subscriptions(members), self._partitions(members), previous)
-            if data and wanted == previous:
-                return wanted
-            if self._coordinator.replace_plan(self._group, encode_plan(wanted), number):
-                return wanted
+            assignment = assign(strategy, _subscriptions(members), self._partitions(members), previous)
+            if data and assignment == previous:
+                return assignment
+            if self._coordinator.replace_plan(self._group, encode_plan(assignment), number):
+                return assignment
         self._outdated.set()  # others are quicker: go by what they have agreed on
         return decode_plan(self._group, self._coordinator.plan(self._group)[0])
 
     def _partitions(self, members: Mapping[str, Mapping[str, Any]]) -> dict[str, Collection[int]]:
         read = {topic for topics in _subscriptions(members).values() for topic in topics}
         doomed = self._coordinator.pending_deletions()
-        found = {name: self._coordinator.topic(name) for name in sorted(read - doomed)}
-        return {name: sorted(topic.partitions) for name, topic in found.items() if topic is not None}
+        states = {name: self._coordinator.topic(name) for name in sorted(read - doomed)}
+        return {name: sorted(topic.partitions) for name, topic in states.items() if topic is not None}
 
     def _claim(self, tp: TopicPartition) -> bool:
         try:

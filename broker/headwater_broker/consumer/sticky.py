@@ -50,9 +50,9 @@ def sticky_assignment(
         shares[member].add(tp)
     while path := _way_to_even_out(shares, readers):
         for giver, topic, taker in path:
-            given = max(tp for tp in shares[giver] if tp[0] == topic)
-            shares[giver].remove(given)
-            shares[taker].add(given)
+            moved = max(tp for tp in shares[giver] if tp[0] == topic)
+            shares[giver].remove(moved)
+            shares[taker].add(moved)
     return {member: frozenset(share) for member, share in shares.items()}
 
 
