@@ -257,18 +257,18 @@ class GroupCoordinator:
             stored: groups that are known by their offsets or, where True, by consumers and jobs that no
                 coordinator runs; without members here, the former are listed as empty, the latter as stable.
         """
-        wanted = {state.lower() for state in states}
+        requested = {state.lower() for state in states}
         overviews = {group.group_id: group.overview() for group in self._groups.values()}
         for group_id, is_registered in (stored or {}).items():
-            known = overviews.get(group_id)
-            if is_registered and (known is None or known.state is GroupState.EMPTY):
+            existing = overviews.get(group_id)
+            if is_registered and (existing is None or existing.state is GroupState.EMPTY):
                 overviews[group_id] = GroupOverview(group_id, CONSUMER_PROTOCOL, GroupState.STABLE)
-            elif known is None:
+            elif existing is None:
                 overviews[group_id] = GroupOverview(group_id, "", GroupState.EMPTY)
         return [
             overview
             for _, overview in sorted(overviews.items())
-            if not wanted or overview.state.value.lower() in wanted
+            if not requested or overview.state.value.lower() in requested
         ]
 
     def delete(self, group_id: str, *, stored: bool = False) -> GroupError:
@@ -321,7 +321,7 @@ class GroupCoordinator:
             return []
         group.close(GroupError.NOT_COORDINATOR, now_ms)
         self._forget(group)
-        return self._taken(group)
+        return self._take_replies(group)
 
     # -- joining -----------------------------------------------------------------------------------
 
@@ -484,9 +484,9 @@ class GroupCoordinator:
             self._forget(group)  # nobody has ever joined it
         else:
             self._schedule.set(group.group_id, group.next_deadline_ms())
-        return self._taken(group)
+        return self._take_replies(group)
 
-    def _taken(self, group: Group) -> list[Reply]:
+    def _take_replies(self, group: Group) -> list[Reply]:
         replies, group.replies = group.replies, []
         return replies
 

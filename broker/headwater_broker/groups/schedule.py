@@ -16,8 +16,8 @@ class Schedule:
         """Makes sure that a group comes up no later than its deadline."""
         if deadline_ms is None:
             return
-        known_ms = self._earliest.get(group_id)
-        if known_ms is None or deadline_ms < known_ms:
+        earliest_ms = self._earliest.get(group_id)
+        if earliest_ms is None or deadline_ms < earliest_ms:
             self._earliest[group_id] = deadline_ms
             heapq.heappush(self._heap, (deadline_ms, group_id))
 
