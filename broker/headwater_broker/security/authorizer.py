@@ -111,9 +111,9 @@ class Authorizer:
             *self._literal.get((resource_type, name), ()),
             *(self._literal.get((resource_type, WILDCARD), ()) if name != WILDCARD else ()),
         ]
-        for prefix, found in self._prefixed.get(resource_type, {}).items():
+        for prefix, prefix_entries in self._prefixed.get(resource_type, {}).items():
             if name.startswith(prefix):
-                entries += found
+                entries += prefix_entries
         return entries
 
     def allows_some(
@@ -136,7 +136,7 @@ class Authorizer:
                 and _applies(each, principal, host)
             }
 
-        literal = {name: found for (kind, name), found in self._literal.items() if kind is resource_type}
+        literal = {name: entries for (kind, name), entries in self._literal.items() if kind is resource_type}
         prefixed = self._prefixed.get(resource_type, {})
         denied, denied_prefixes = names(literal, Permission.DENY), names(prefixed, Permission.DENY)
         if WILDCARD in denied:

@@ -39,10 +39,10 @@ class PlainServer:
         if not name or not password:
             which = "password" if name else "username"
             raise AuthenticationFailedError(f"Authentication failed: {which} not specified")
-        known = self._passwords.get(name)
+        expected = self._passwords.get(name)
         # Compared in any case, so that the time taken does not tell whether there is such a user.
-        is_right = hmac.compare_digest((known or "").encode(), password.encode())
-        if known is None or not is_right:
+        is_right = hmac.compare_digest((expected or "").encode(), password.encode())
+        if expected is None or not is_right:
             raise AuthenticationFailedError("Authentication failed: Invalid username or password")
         if authorize_as and authorize_as != name:
             message = (

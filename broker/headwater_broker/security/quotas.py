@@ -47,9 +47,9 @@ Name = tuple[str | None, str | None]
 """User and client id, None where an entry is not about one."""
 
 
-def limits_of(values: Mapping[str, str], known: Mapping[str, bool]) -> Iterator[tuple[str, float]]:
+def limits_of(values: Mapping[str, str], quotas: Mapping[str, bool]) -> Iterator[tuple[str, float]]:
     """The limits among the settings of an entity, as they are kept; what is no number is passed over."""
-    for key in sorted(known.keys() & values.keys()):
+    for key in sorted(quotas.keys() & values.keys()):
         try:
             yield key, parse_decimal(values[key])
         except ValueError:

@@ -201,10 +201,10 @@ class ScramServer:
         signed = f"{self._first},{match['without_proof']}".encode()
         credential = account.credential
         signature = _hmac(self._mechanism, credential.stored_key, signed)
-        given = b64decode(match["proof"])
-        if len(given) != len(signature):
+        proof = b64decode(match["proof"])
+        if len(proof) != len(signature):
             raise self._failure()
-        client_key = bytes(one ^ other for one, other in zip(given, signature, strict=True))
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
         stored_key = hashlib.new(self._mechanism.hash_name, client_key).digest()
         if not hmac.compare_digest(stored_key, credential.stored_key):
             raise self._failure()
@@ -212,10 +212,10 @@ class ScramServer:
         self.expires_ms = account.expires_ms
         return f"v={b64encode(_hmac(self._mechanism, credential.server_key, signed)).decode()}"
 
-    def _extensions(self, text: str, taken: str) -> dict[str, str]:
+    def _extensions(self, text: str, reserved: str) -> dict[str, str]:
         """The attributes behind those that each message has; one that is there already is refused."""
         pairs = [part.split("=", 1) for part in text.split(",")[1:]]
-        names = [*taken, *(name for name, _ in pairs)]
+        names = [*reserved, *(name for name, _ in pairs)]
         if len(set(names)) < len(names):
             raise self._failure()
         return dict(pairs)
