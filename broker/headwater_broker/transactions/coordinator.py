@@ -185,7 +185,7 @@ class TransactionCoordinator:
             )
             return self._decide(slot, transactional_id, created)
         current = self._settled(slot)
-        if expected is not None and not _is_known(current, expected):
+        if expected is not None and not _may_hold(current, expected):
             raise _fenced(current, expected)
         if current.state.is_prepared:
             raise _concurrent(current)
@@ -227,7 +227,7 @@ class TransactionCoordinator:
         origin: Origin = HERE,
     ) -> Transition | None:
         """Partitions and groups become part of the transaction, which begins with them."""
-        slot = self._held(transactional_id, producer)
+        slot = self._slot_of(transactional_id, producer)
         current = self._settled(slot, origin)
         if current.state.is_prepared:
             raise _concurrent(current)
@@ -262,7 +262,7 @@ class TransactionCoordinator:
         origin: Origin = HERE,
     ) -> Transition:
         """A group's offsets become part of the transaction, and are committed with it."""
-        slot = self._held(transactional_id, producer)
+        slot = self._slot_of(transactional_id, producer)
         current = self._settled(slot, origin)
         if current.state.is_prepared:
             raise _concurrent(current)
@@ -292,13 +292,13 @@ class TransactionCoordinator:
         if slot is None or current is None or current.state is not TransactionState.ONGOING:
             return None
         staged = current.offsets.get(group, {})
-        kept = (
+        remaining = (
             {} if partitions is None else {key: each for key, each in staged.items() if key not in partitions}
         )
-        if len(kept) == len(staged):
+        if len(remaining) == len(staged):
             return None
         others = {name: offsets for name, offsets in current.offsets.items() if name != group}
-        after = replace(current, offsets={**others, group: kept} if kept else others)
+        after = replace(current, offsets={**others, group: remaining} if remaining else others)
         return self._decide(slot, transactional_id, after)
 
     def end(
@@ -311,15 +311,15 @@ class TransactionCoordinator:
         origin: Origin = HERE,
     ) -> Transition | None:
         """The producer ends its transaction; None where that is what has happened already."""
-        slot = self._held(transactional_id, producer)
+        slot = self._slot_of(transactional_id, producer)
         current = self._settled(slot, origin)
-        wanted = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        target = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         if current.state is TransactionState.ONGOING:
-            after = replace(current, state=wanted, updated_ms=now_ms)
+            after = replace(current, state=target, updated_ms=now_ms)
             return self._decide(slot, transactional_id, after if commit else replace(after, offsets={}))
-        if current.state is wanted:
+        if current.state is target:
             raise _concurrent(current)
-        if current.state is _COMPLETE[wanted]:
+        if current.state is _COMPLETE[target]:
             return None
         raise TransactionRefused(
             TransactionError.INVALID_TXN_STATE,
@@ -333,7 +333,7 @@ class TransactionCoordinator:
         Raises:
             TransactionRefused: The partition is not part of the transaction, which would hang there for ever.
         """
-        slot = self._held(transactional_id, producer)
+        slot = self._slot_of(transactional_id, producer)
         current = slot.current
         if current is not None and current.state.is_prepared:
             raise _concurrent(current)
@@ -408,13 +408,13 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise TransactionRefused(TransactionError.INVALID_REQUEST, "the transactional id is empty")
-        found = self.get(transactional_id)
-        if found is None:
+        transaction = self.get(transactional_id)
+        if transaction is None:
             raise TransactionRefused(
                 TransactionError.TRANSACTIONAL_ID_NOT_FOUND,
                 f"there is no transactional id {transactional_id!r}",
             )
-        return found
+        return transaction
 
     def transactions(self) -> list[Transaction]:
         """All of them."""
@@ -422,7 +422,7 @@ class TransactionCoordinator:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    def _held(self, transactional_id: str, producer: Producer) -> _Slot:
+    def _slot_of(self, transactional_id: str, producer: Producer) -> _Slot:
         """The id's slot, if the producer holds it."""
         if not transactional_id:
             raise TransactionRefused(TransactionError.INVALID_REQUEST, "the transactional id is empty")
@@ -477,7 +477,7 @@ def _fence(current: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def _is_known(current: Transaction, expected: Producer) -> bool:
+def _may_hold(current: Transaction, expected: Producer) -> bool:
     """Whether a producer that goes on after an error may be the one that holds the id."""
     return expected.producer_id == current.producer.producer_id or (
         expected.producer_id == current.previous_producer_id and is_exhausted(expected.epoch)

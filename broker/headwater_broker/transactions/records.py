@@ -214,9 +214,9 @@ class _Reader:
         end = self._at + count
         if count < 0 or end > len(self._data):
             raise ValueError(f"{count} bytes at {self._at} of {len(self._data)}")
-        taken = self._data[self._at : end]
+        piece = self._data[self._at : end]
         self._at = end
-        return taken
+        return piece
 
     def uvarint(self) -> int:
         value = shift = 0
@@ -251,11 +251,11 @@ class _Reader:
     def tags(self) -> dict[int, bytes]:
         if not self._is_flexible:
             return {}
-        found = {}
+        tags = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()
-            found[tag] = self._take(self.uvarint())
-        return found
+            tags[tag] = self._take(self.uvarint())
+        return tags
 
     def skip_tags(self) -> None:
         self.tags()
