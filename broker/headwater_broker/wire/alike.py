@@ -118,10 +118,10 @@ class ProduceForms:
             return last
         start += _START.size
         for length, forms in self._by_length.items():
-            found = forms.get(bytes(buffer[start : start + length]))
-            if found is not None:
-                self._last = found
-                return found
+            form = forms.get(bytes(buffer[start : start + length]))
+            if form is not None:
+                self._last = form
+                return form
         self.wants_more = True
         return None
 

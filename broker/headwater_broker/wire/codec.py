@@ -148,14 +148,14 @@ def _written(entity_type: type[Any], values: Mapping[str, Any]) -> bytes:
 @cache
 def _arrays(entity_type: Any) -> tuple[tuple[str, Any], ...]:
     """Fields of a message that are arrays of structures, and of what."""
-    found = []
+    arrays = []
     for field in fields(entity_type):
         field_type, _ = without_none(field.type)
         if get_origin(field_type) is tuple:
             element, _ = without_none(get_args(field_type)[0])
             if is_dataclass(element) and "tag" not in field.metadata:
-                found.append((field.name, element))
-    return tuple(found)
+                arrays.append((field.name, element))
+    return tuple(arrays)
 
 
 def is_heavy(values: Mapping[str, Any]) -> bool:
@@ -236,8 +236,8 @@ def message_type(name: str, version: int, kind: str) -> type[Any]:
     older = older_type(name, version, kind, class_name)
     if older is not None:
         return older
-    found: type[Any] = getattr(import_module(f"kio.schema.{name}.v{version}.{kind}"), class_name)
-    return found
+    message_class: type[Any] = getattr(import_module(f"kio.schema.{name}.v{version}.{kind}"), class_name)
+    return message_class
 
 
 def build(entity_type: type[Any], values: Mapping[str, Any]) -> Any:

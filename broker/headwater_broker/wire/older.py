@@ -19,13 +19,13 @@ class _Older(NamedTuple):
     """What a version lacks; names count at every depth.
 
     Attributes:
-        next_known: The version that kio has.
+        next_version: The version that kio has.
         request: Fields that the request lacks.
         response: Fields that the response lacks.
         stamped: Whether each partition of the request has a `commit_timestamp` behind its offset.
     """
 
-    next_known: int
+    next_version: int
     request: frozenset[str] = frozenset()
     response: frozenset[str] = frozenset()
     stamped: bool = False
@@ -66,12 +66,12 @@ def older_type(name: str, version: int, kind: str, class_name: str) -> type[Any]
     """
     if (name, version) == ("list_offsets", 0):
         module = import_module("headwater_broker.wire.list_offsets_v0")
-        found: type[Any] = getattr(module, class_name)
-        return found
+        message_class: type[Any] = getattr(module, class_name)
+        return message_class
     older = _OLDER.get((name, version))
     if older is None:
         return None
-    module = import_module(f"kio.schema.{name}.v{older.next_known}.{kind}")
+    module = import_module(f"kio.schema.{name}.v{older.next_version}.{kind}")
     is_request = kind == "request"
     lacking = older.request if is_request else older.response
     return _less(getattr(module, class_name), version, lacking, is_request and older.stamped)
@@ -79,20 +79,22 @@ def older_type(name: str, version: int, kind: str, class_name: str) -> type[Any]
 
 @cache
 def _less(entity_type: Any, version: int, lacking: frozenset[str], stamped: bool) -> type[Any]:
-    made: list[tuple[str, Any, Any]] = []
+    members: list[tuple[str, Any, Any]] = []
     for each in fields(entity_type):
         if each.name in lacking:
             continue
-        made.append((each.name, _less_within(each.type, version, lacking, stamped), _copy(each)))
+        members.append((each.name, _less_within(each.type, version, lacking, stamped), _copy(each)))
         if stamped and each.name == "committed_offset":
-            made.append(("commit_timestamp", i64, field(metadata={"kafka_type": "int64"}, default=i64(-1))))
+            members.append(
+                ("commit_timestamp", i64, field(metadata={"kafka_type": "int64"}, default=i64(-1)))
+            )
     namespace = {
         "__type__": entity_type.__type__,
         "__version__": i16(version),
         "__flexible__": False,
     }
     return make_dataclass(
-        entity_type.__name__, made, frozen=True, slots=True, kw_only=True, namespace=namespace
+        entity_type.__name__, members, frozen=True, slots=True, kw_only=True, namespace=namespace
     )
 
 
