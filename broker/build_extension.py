@@ -36,9 +36,9 @@ class ExtensionHook(BuildHookInterface):
 
 def compile_extension() -> bool:
     """Whether the extension is built now; what was there before stays until then, for those who run."""
-    made = _TARGET.with_suffix(".new")
+    new_path = _TARGET.with_suffix(".new")
     compiler = shlex.split(os.environ.get("CC") or "cc")
-    command = [*compiler, *_FLAGS, f"-I{sysconfig.get_path('include')}", str(_SOURCE), "-o", str(made)]
+    command = [*compiler, *_FLAGS, f"-I{sysconfig.get_path('include')}", str(_SOURCE), "-o", str(new_path)]
     try:
         if os.environ.get("HEADWATER_WITHOUT_EXTENSION"):
             raise OSError("HEADWATER_WITHOUT_EXTENSION is set")
@@ -49,7 +49,7 @@ def compile_extension() -> bool:
         print(f"the broker's extension is not built, Python does its work: {error}", file=sys.stderr)
         _TARGET.unlink(missing_ok=True)
         return False
-    made.replace(_TARGET)
+    new_path.replace(_TARGET)
     return True
 
 

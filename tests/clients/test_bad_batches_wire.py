@@ -191,6 +191,6 @@ def test_produce_of_much_work_keeps_the_order_of_a_connection(running: RunningBr
             offsets = [answer_of(client.receive()).base_offset for _ in range(4)]
             assert offsets == [0, 1, 300_001, 300_003]
         else:
-            client._asked.clear()
+            client._requests.clear()
             while end_offset(client, topic) < 300_006:
                 pass

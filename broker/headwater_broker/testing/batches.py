@@ -42,8 +42,8 @@ def build_batch(
     """
     stamps = list(timestamps_ms or [0] * len(values))
     records = bytearray()
-    given_keys = keys or [None] * len(values)
-    for delta, (key, value, stamp_ms) in enumerate(zip(given_keys, values, stamps, strict=True)):
+    record_keys = keys or [None] * len(values)
+    for delta, (key, value, stamp_ms) in enumerate(zip(record_keys, values, stamps, strict=True)):
         body = b"\0" + write_varint(stamp_ms - stamps[0]) + write_varint(delta)
         body += _bytes(key) + _bytes(value) + write_varint(0)
         records += write_varint(len(body)) + body

@@ -74,15 +74,15 @@ def broker(
     with ExitStack() as stack:
         if data_dir is None:
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-broker-")))
-        given = {**_FOR_TESTS, **(properties or {}), "broker.id": str(broker_id)}
+        all_properties = {**_FOR_TESTS, **(properties or {}), "broker.id": str(broker_id)}
         places = {
             "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            **{name: given.pop(name) for name in LISTENER_PLACES & given.keys()},
+            **{name: all_properties.pop(name) for name in LISTENER_PLACES & all_properties.keys()},
         }
         options = BrokerOptions(
             broker_id,
             data_dir,
-            settings=parse_settings(given),
+            settings=parse_settings(all_properties),
             listeners=parse_listeners(places),
             more_dirs=tuple(more_dirs),
         )

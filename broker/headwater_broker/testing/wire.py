@@ -34,7 +34,7 @@ class WireClient:
         self._socket = socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
         self._client_id = client_id.encode()
         self._correlation_id = 0
-        self._asked: dict[int, tuple[int, int]] = {}
+        self._requests: dict[int, tuple[int, int]] = {}
 
     def ask(self, api_key: int, version: int, **fields: Any) -> Any:
         """Sends a request and waits for its answer."""
@@ -52,7 +52,7 @@ class WireClient:
     def _frame(self, api_key: int, version: int, fields: dict[str, Any]) -> bytes:
         api = APIS[api_key]
         self._correlation_id += 1
-        self._asked[self._correlation_id] = (api_key, version)
+        self._requests[self._correlation_id] = (api_key, version)
         body = BytesIO()
         body.write(struct.pack(">hhih", api_key, version, self._correlation_id, len(self._client_id)))
         body.write(self._client_id)
@@ -67,7 +67,7 @@ class WireClient:
         (size,) = struct.unpack(">i", self._exactly(4))
         frame = memoryview(self._exactly(size))
         (correlation_id,) = struct.unpack_from(">i", frame)
-        api_key, version = self._asked.pop(correlation_id)
+        api_key, version = self._requests.pop(correlation_id)
         api = APIS[api_key]
         has_tags = api.is_flexible(version) and api_key != API_VERSIONS
         return read_message(message_type(api.name, version, "response"), frame, 5 if has_tags else 4)
