@@ -4,7 +4,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.server.core import Request, Response
 
-_IDS_SAID_FROM, _IDS_FROM = 10, 12
+_IDS_DECLARED_FROM, _IDS_FROM = 10, 12
 
 
 def undescribed_group(group_id: str, code: ErrorCode) -> Response:
@@ -43,6 +43,6 @@ def names_topics(request: Request) -> bool:
 
     Versions 10 and 11 have ids and nullable names, but no answers about them: Kafka refuses all of such a request.
     """
-    return not _IDS_SAID_FROM <= request.version < _IDS_FROM or all(
+    return not _IDS_DECLARED_FROM <= request.version < _IDS_FROM or all(
         each.name is not None and each.topic_id is None for each in request.body.topics
     )

@@ -60,11 +60,11 @@ class AclApis:
         """The rules that a filter finds."""
         try:
             chosen = _filter(request.body)
-            found = await self._node.ask(self._node.coordinator.acls)
+            acls = await self._node.ask(self._node.coordinator.acls)
         except (ApiError, CoordinationError) as error:
             return {"error_code": error_code(error), "error_message": str(error), "resources": []}
         resources = []
-        for pattern, entries in sorted(found.items()):
+        for pattern, entries in sorted(acls.items()):
             matching = sorted(each for each in entries if chosen.matches_entry(each))
             if matching and chosen.matches_pattern(pattern):
                 resources.append(
@@ -212,7 +212,7 @@ def _entry_fields(entry: AclEntry) -> dict[str, Any]:
     }
 
 
-def _known(kind: type[E], number: int) -> E:
+def _enum_member(kind: type[E], number: int) -> E:
     try:
         return kind(number)
     except ValueError:
@@ -222,21 +222,21 @@ def _known(kind: type[E], number: int) -> E:
 def _filter(fields: Any) -> AclFilter:
     """A filter from DescribeAcls or DeleteAcls, whose fields are named alike."""
     return AclFilter(
-        _known(ResourceType, fields.resource_type_filter),
+        _enum_member(ResourceType, fields.resource_type_filter),
         fields.resource_name_filter,
-        _known(PatternType, fields.pattern_type_filter),
+        _enum_member(PatternType, fields.pattern_type_filter),
         fields.principal_filter,
         fields.host_filter,
-        _known(Operation, fields.operation),
-        _known(Permission, fields.permission_type),
+        _enum_member(Operation, fields.operation),
+        _enum_member(Permission, fields.permission_type),
     )
 
 
 def _binding(creation: Any) -> _Binding:
-    resource_type = _known(ResourceType, creation.resource_type)
-    pattern_type = _known(PatternType, creation.resource_pattern_type)
-    operation = _known(Operation, creation.operation)
-    permission = _known(Permission, creation.permission_type)
+    resource_type = _enum_member(ResourceType, creation.resource_type)
+    pattern_type = _enum_member(PatternType, creation.resource_pattern_type)
+    operation = _enum_member(Operation, creation.operation)
+    permission = _enum_member(Permission, creation.permission_type)
     name: str = creation.resource_name
     if resource_type is ResourceType.CLUSTER and name != CLUSTER_NAME:
         message = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"

@@ -47,19 +47,19 @@ class ClientQuotaApis:
     async def describe(self, request: Request) -> Response:
         """The quotas of the entities that a filter finds."""
         try:
-            wanted = _filter(request.body.components)
+            by_kind = _filter(request.body.components)
             entries = [
                 {"entity": _parts(entity), "values": [{"key": key, "value": value} for key, value in limits]}
                 for entity, limits in await self._all()
-                if _matches(wanted, entity, is_strict=request.body.strict)
+                if _matches(by_kind, entity, is_strict=request.body.strict)
             ]
         except (ApiError, CoordinationError) as error:
             return {"error_code": error_code(error), "error_message": str(error), "entries": None}
         return {"error_code": ErrorCode.none, "error_message": None, "entries": entries}
 
     async def _all(self) -> list[tuple[Entity, list[tuple[str, float]]]]:
-        found: list[tuple[Entity, list[tuple[str, float]]]] = []
-        for kind, known in (
+        entities: list[tuple[Entity, list[tuple[str, float]]]] = []
+        for kind, quotas in (
             (ConfigKind.USER, QUOTAS),
             (ConfigKind.CLIENT, QUOTAS),
             (ConfigKind.USER_CLIENT, QUOTAS),
@@ -67,10 +67,10 @@ class ClientQuotaApis:
         ):
             configs = await self._node.ask(self._node.coordinator.configs, kind)
             for name, values in sorted(configs.items()):
-                limits = list(limits_of(values, known))
+                limits = list(limits_of(values, quotas))
                 if limits:
-                    found.append((_entity(kind, name), limits))
-        return found
+                    entities.append((_entity(kind, name), limits))
+        return entities
 
     # -- altering --------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class ClientQuotaApis:
 
     async def _alter(self, entry: Any, *, validate_only: bool) -> None:
         kind, name = _place(entry.entity)
-        known = IP_QUOTAS if kind is ConfigKind.IP else QUOTAS
+        quotas = IP_QUOTAS if kind is ConfigKind.IP else QUOTAS
         if kind is ConfigKind.IP and name != DEFAULT_ENTITY:
             await self._node.ask(_check_address, name)
         changes: dict[str, str | None] = {}
@@ -109,9 +109,9 @@ class ClientQuotaApis:
             if change.remove:
                 changes[change.key] = None
                 continue
-            if change.key not in known:
+            if change.key not in quotas:
                 raise ApiError(ErrorCode.invalid_request, f"Invalid configuration key {change.key}")
-            changes[change.key] = _number(change.key, change.value, is_whole=known[change.key])
+            changes[change.key] = _number(change.key, change.value, is_whole=quotas[change.key])
         node = self._node
         values = await node.ask(node.coordinator.get_config, kind, name)
         merged = {key: value for key, value in {**values, **changes}.items() if value is not None}
@@ -191,31 +191,31 @@ def _parts(entity: Entity) -> list[Response]:
 
 
 def _filter(components: Any) -> dict[str, Any]:
-    wanted: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for component in components:
         kind = component.entity_type
         if kind == "":
             raise ApiError(ErrorCode.invalid_request, "Unexpected empty filter component entity type")
         if kind not in (_USER, _CLIENT, _IP):
             raise ApiError(ErrorCode.unsupported_version, f"Custom entity type '{kind}' not supported")
-        if kind in wanted:
+        if kind in by_kind:
             raise ApiError(ErrorCode.invalid_request, f"Duplicate {kind} filter component entity type")
         is_known = component.match_type in (_EXACT, _DEFAULT, _ANY)
         if not is_known or (component.match_type == _EXACT) != (component.match is not None):
             message = f"Unexpected match type: {component.match_type}"
             raise ApiError(ErrorCode.invalid_request, message)
-        wanted[kind] = component
-    if _IP in wanted and len(wanted) > 1:
+        by_kind[kind] = component
+    if _IP in by_kind and len(by_kind) > 1:
         message = (
             "Invalid entity filter component combination, IP filter component should not be used with "
             "user or clientId filter component."
         )
         raise ApiError(ErrorCode.invalid_request, message)
-    return wanted
+    return by_kind
 
 
-def _matches(wanted: Mapping[str, Any], entity: Entity, *, is_strict: bool) -> bool:
-    for kind, component in wanted.items():
+def _matches(by_kind: Mapping[str, Any], entity: Entity, *, is_strict: bool) -> bool:
+    for kind, component in by_kind.items():
         if kind not in entity:
             return False
         name = entity[kind]
@@ -223,4 +223,4 @@ def _matches(wanted: Mapping[str, Any], entity: Entity, *, is_strict: bool) -> b
             return False
         if component.match_type == _DEFAULT and name is not None:
             return False
-    return not is_strict or entity.keys() == wanted.keys()
+    return not is_strict or entity.keys() == by_kind.keys()

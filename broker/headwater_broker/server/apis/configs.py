@@ -63,11 +63,11 @@ class ConfigApis:
         documentation = request.get("include_documentation", False)
         results = []
         # Most topics have the same few settings of their own.
-        known: dict[tuple[tuple[str, str], ...], list[Entry]] = {}
+        cache: dict[tuple[tuple[str, str], ...], list[Entry]] = {}
         for resource in request.body.resources:
             code, message, configs = ErrorCode.none, None, []
             try:
-                configs = self._describe(resource, known, synonyms=synonyms, documentation=documentation)
+                configs = self._describe(resource, cache, synonyms=synonyms, documentation=documentation)
             except ApiError as error:
                 code, message = error.code, str(error)
             results.append(
@@ -85,7 +85,7 @@ class ConfigApis:
     def _describe(
         self,
         resource: Any,
-        known: dict[tuple[tuple[str, str], ...], list[Entry]],
+        cache: dict[tuple[tuple[str, str], ...], list[Entry]],
         *,
         synonyms: bool,
         documentation: bool,
@@ -97,10 +97,10 @@ class ConfigApis:
             self._check_topic(name)
             own = self._node.cluster.topic_configs.get(name, {})
             key = tuple(sorted(own.items()))
-            found = known.get(key)
-            if found is None:
-                found = known[key] = describer.topic(own, synonyms=synonyms, documentation=documentation)
-            described = found
+            entries = cache.get(key)
+            if entries is None:
+                entries = cache[key] = describer.topic(own, synonyms=synonyms, documentation=documentation)
+            described = entries
         elif resource.resource_type == _BROKER and not name:
             described = describer.all_brokers(synonyms=synonyms, documentation=documentation)
         elif resource.resource_type == _BROKER:
@@ -111,8 +111,8 @@ class ConfigApis:
             described = [_describe_logger(*each) for each in logger_levels().items()]
         else:
             raise ApiError(ErrorCode.invalid_request, f"Unsupported resource type: {resource.resource_type}")
-        wanted = resource.configuration_keys
-        return [each for each in described if not wanted or each["name"] in wanted]
+        requested = resource.configuration_keys
+        return [each for each in described if not requested or each["name"] in requested]
 
     def _check_topic(self, name: str) -> None:
         if name not in self._node.cluster.topics:
@@ -195,15 +195,15 @@ class ConfigApis:
         _check_entries(resource.configs)
         if any(each.config_operation not in (_SET, _DELETE) for each in resource.configs):
             raise ApiError(ErrorCode.invalid_request, "a log level is no list: set or delete it")
-        wanted = {
+        levels = {
             each.name: each.value if each.config_operation == _SET else None for each in resource.configs
         }
         try:
-            check_levels(wanted)
+            check_levels(levels)
         except LoggerError as error:
             raise ApiError(ErrorCode.invalid_config, str(error)) from error
         if not validate_only:
-            set_levels(wanted)
+            set_levels(levels)
 
     def _check_topic_configs(self, values: Mapping[str, str]) -> None:
         LogConfig.parse(values, self._node.settings.log)
@@ -265,11 +265,11 @@ def _changed_list(config: Any, present: str | None) -> str:
     verb = "append" if config.config_operation == _APPEND else "subtract"
     elements = list(list_elements(present)) if present is not None else _default_list(config.name, verb)
     _default_list(config.name, verb)
-    given = list_elements(config.value)
+    operands = list_elements(config.value)
     if config.config_operation == _APPEND:
         present_ones = set(elements)
-        return ",".join([*elements, *(each for each in given if each not in present_ones)])
-    gone = set(given)
+        return ",".join([*elements, *(each for each in operands if each not in present_ones)])
+    gone = set(operands)
     return ",".join(each for each in elements if each not in gone)
 
 

@@ -54,13 +54,13 @@ class GroupAdminApis:
         refusal = self._runner.refusal(group_id)
         if refusal is not GroupError.NONE:
             raise ApiError(group_error_code(refusal))
-        known = stored or {}
-        description = self._runner.groups.describe(group_id, stored=group_id in known)
+        stored_groups = stored or {}
+        description = self._runner.groups.describe(group_id, stored=group_id in stored_groups)
         if description.members:
             return description
         if stored is None:
             raise ApiError(ErrorCode.coordinator_not_available)
-        if not known.get(group_id):
+        if not stored_groups.get(group_id):
             return description
         coordinator = self._node.coordinator
         try:

@@ -89,20 +89,20 @@ class GroupOffsetApis:
         refusal = self._runner.refusal(group_id)
         if refusal is not GroupError.NONE:
             return await work.done(connection, _fetch_error(topics, group_error_code(refusal)))
-        asked: list[TopicPartition] | None = None
+        requested: list[TopicPartition] | None = None
         if topics is not None:
-            asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
+            requested = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
         # Asked before the offsets are read: a transaction that is complete by then is in them.
         unstable = frozenset(self._transactions.coordinator.unstable_offsets(group_id)) if stable else ()
         try:
-            found = await self._node.ask(self._node.coordinator.fetch_offsets, group_id, asked)
+            committed = await self._node.ask(self._node.coordinator.fetch_offsets, group_id, requested)
         except CoordinationError:
             return await work.done(connection, _fetch_error(topics, ErrorCode.coordinator_load_in_progress))
-        keys = sorted(found) if asked is None else asked
+        keys = sorted(committed) if requested is None else requested
         answers = (
             (key, _fetched(key[1], _NOTHING, _UNSTABLE))
             if key in unstable
-            else (key, _fetched(key[1], found.get(key, _NOTHING)))
+            else (key, _fetched(key[1], committed.get(key, _NOTHING)))
             for key in keys
         )
         return {"topics": await work.done(connection, _by_topic(answers)), "error_code": ErrorCode.none}

@@ -25,10 +25,10 @@ class LogDirApis:
 
     def describe_log_dirs(self, request: Request) -> Response:
         """Tells the size of partitions, directory by directory; of all of them where none are named."""
-        asked = request.body.topics
-        wanted = None
-        if asked is not None:
-            wanted = {(topic.topic, partition) for topic in asked for partition in topic.partitions}
+        topics = request.body.topics
+        requested = None
+        if topics is not None:
+            requested = {(topic.topic, partition) for topic in topics for partition in topic.partitions}
         logs = self._node.logs
         results: list[dict[str, Any]] = [
             {"error_code": ErrorCode.kafka_storage_error, "log_dir": path, "topics": []}
@@ -43,7 +43,7 @@ class LogDirApis:
             ]
             by_topic: dict[str, list[dict[str, Any]]] = {}
             for log, is_future in entries:
-                if wanted is None or (log.topic, log.partition) in wanted:
+                if requested is None or (log.topic, log.partition) in requested:
                     by_topic.setdefault(log.topic, []).append(_describe(log, is_future=is_future))
             total_bytes, usable_bytes = directory.disk_bytes()
             results.append(
@@ -81,8 +81,8 @@ class LogDirApis:
             return error_code(error)
         if node.logs.get(topic, partition) is None:
             # It is made there once it is made; these are also what Kafka answers then.
-            known = node.cluster.topics.get(topic)
-            is_known = known is not None and partition in known.partitions
+            state = node.cluster.topics.get(topic)
+            is_known = state is not None and partition in state.partitions
             return ErrorCode.replica_not_available if is_known else ErrorCode.unknown_topic_or_partition
         if move is not None:
             node.core.spawn(self._run(move))

@@ -59,25 +59,25 @@ class MetadataApis:
     def metadata(self, request: Request) -> Response | Awaitable[Response]:
         """Brokers and topics. A topic asked for by name that is missing is created, if that is allowed."""
         cluster = self._node.cluster
-        asked = request.body.topics
-        if asked is not None and not names_topics(request):
+        requested = request.body.topics
+        if requested is not None and not names_topics(request):
             described = [
-                _missing(each.name or "", ErrorCode.invalid_request, each.topic_id) for each in asked
+                _missing(each.name or "", ErrorCode.invalid_request, each.topic_id) for each in requested
             ]
             return self._metadata(request, described)
-        if asked is None or (request.version == 0 and not asked):
+        if requested is None or (request.version == 0 and not requested):
             topics = [topic for _, topic in sorted(cluster.topics.items())]
             return self._answer(request, len(topics), map(self._describe, topics))
         may_create = self._node.settings.auto_create_topics_enable and request.get(
             "allow_auto_topic_creation", True
         )
-        if may_create and len(asked) > _FEW:
+        if may_create and len(requested) > _FEW:
             return self._make_and_describe_many(request)
         if may_create:
             missing = finished(self._missing(request))
             if missing:
                 return self._create_and_describe(request, missing)
-        return self._answer(request, len(asked), (self._describe_asked(each, {}) for each in asked))
+        return self._answer(request, len(requested), (self._describe_one(each, {}) for each in requested))
 
     def _missing(self, request: Request) -> Slices[list[str]]:
         """Topics that are to be made."""
@@ -94,8 +94,8 @@ class MetadataApis:
         missing = await self._node.core.work.done(request.connection, self._missing(request))
         if missing:
             return await self._create_and_describe(request, missing)
-        asked = request.body.topics
-        answer = self._answer(request, len(asked), (self._describe_asked(each, {}) for each in asked))
+        requested = request.body.topics
+        answer = self._answer(request, len(requested), (self._describe_one(each, {}) for each in requested))
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _answer(
@@ -126,23 +126,25 @@ class MetadataApis:
                 await self._topics.create_automatically(name)
             except ApiError as error:
                 errors[name] = error_code(error)
-        asked = request.body.topics
-        answer = self._answer(request, len(asked), (self._describe_asked(each, errors) for each in asked))
+        requested = request.body.topics
+        answer = self._answer(
+            request, len(requested), (self._describe_one(each, errors) for each in requested)
+        )
         return await answer if isinstance(answer, Awaitable) else answer
 
-    def _describe_asked(self, asked: Any, errors: dict[str, ErrorCode]) -> Response:
+    def _describe_one(self, entry: Any, errors: dict[str, ErrorCode]) -> Response:
         cluster = self._node.cluster
-        topic_id = getattr(asked, "topic_id", None)
+        topic_id = getattr(entry, "topic_id", None)
         if topic_id is not None:  # Java's client then sends an empty name
-            found = cluster.topic_by_id(topic_id)
-            if found is None:
+            topic = cluster.topic_by_id(topic_id)
+            if topic is None:
                 return _missing(None, ErrorCode.unknown_topic_id, topic_id)
-            return self._describe(found)
-        name = asked.name or ""
-        found = cluster.topics.get(name)
-        if name in errors or found is None:
+            return self._describe(topic)
+        name = entry.name or ""
+        topic = cluster.topics.get(name)
+        if name in errors or topic is None:
             return _missing(name, errors.get(name, self._topics.why_missing(name)))
-        return self._describe(found)
+        return self._describe(topic)
 
     def _metadata(self, request: Request, topics: list[Response]) -> Response:
         listener = request.connection.listener
@@ -215,8 +217,8 @@ class MetadataApis:
             await self._topics.create_internal(topic)
         except (ApiError, CoordinationError) as error:
             _LOG.warning("%s cannot be created: %s", topic, shown(error, MESSAGE_CHARS))
-        found = self._find_coordinator(request, key_type)
-        return await found if isawaitable(found) else found
+        answer = self._find_coordinator(request, key_type)
+        return await answer if isawaitable(answer) else answer
 
     def _find_coordinator(self, request: Request, key_type: int) -> Response | Awaitable[Response]:
         keys = request.get("coordinator_keys")
@@ -225,8 +227,10 @@ class MetadataApis:
         return self._find_coordinators(request, keys, key_type)
 
     async def _find_coordinators(self, request: Request, keys: Iterable[str], key_type: int) -> Response:
-        found = [{"key": key, **self._coordinator(request, key, key_type)} async for key in unhurried(keys)]
-        return {"coordinators": found}
+        coordinators = [
+            {"key": key, **self._coordinator(request, key, key_type)} async for key in unhurried(keys)
+        ]
+        return {"coordinators": coordinators}
 
     def _coordinator(self, request: Request, key: str, key_type: int) -> Response:
         if key_type == _GROUP_KEY:

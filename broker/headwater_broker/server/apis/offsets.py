@@ -40,7 +40,7 @@ class OffsetApis:
     def _list(self, request: Request) -> Slices[Response]:
         isolation = Isolation(1 if request.get("isolation_level", 0) == 1 else 0)
 
-        asked = Counter(
+        counts = Counter(
             (topic.name, partition.partition_index)
             for topic in request.body.topics
             for partition in topic.partitions
@@ -50,7 +50,7 @@ class OffsetApis:
             index = partition.partition_index
             epoch = getattr(partition, "current_leader_epoch", -1)
             try:
-                if request.version and asked[topic.name, index] > 1:
+                if request.version and counts[topic.name, index] > 1:
                     raise ApiError(ErrorCode.invalid_request, f"{topic.name}-{index} is named twice")
                 if partition.timestamp < 0 and request.version < _SPOKEN_FROM.get(
                     partition.timestamp, 1 << 15
@@ -66,17 +66,17 @@ class OffsetApis:
                         "error_code": ErrorCode.none,
                         "old_style_offsets": offsets,
                     }
-                found = yield from _find(log, partition.timestamp, isolation)
+                result = yield from _find(log, partition.timestamp, isolation)
                 if partition.timestamp == _EARLIEST and log.missing:
-                    found = self._after_a_loss(log, found, request)
+                    result = self._after_a_loss(log, result, request)
             except (LogError, ApiError) as error:
                 return {"partition_index": index, "error_code": error_code(error)}
             return {
                 "partition_index": index,
                 "error_code": ErrorCode.none,
-                "timestamp": found.timestamp_ms,
-                "offset": found.offset,
-                "leader_epoch": found.leader_epoch,
+                "timestamp": result.timestamp_ms,
+                "offset": result.offset,
+                "leader_epoch": result.leader_epoch,
             }
 
         topics = []
@@ -89,7 +89,7 @@ class OffsetApis:
         return {"topics": topics}
 
     def _after_a_loss(
-        self, log: PartitionLog, found: TimestampAndOffset, request: Request
+        self, log: PartitionLog, earliest: TimestampAndOffset, request: Request
     ) -> TimestampAndOffset:
         """What is the earliest offset for a client that has just been told that those where it was are lost.
 
@@ -97,9 +97,9 @@ class OffsetApis:
         """
         client_id = request.header.client_id
         offset = self._node.core.resets.take(request.connection, client_id, log.topic, log.partition)
-        if offset is None or offset <= found.offset:
-            return found
-        return TimestampAndOffset(found.timestamp_ms, offset, log.epoch_at(offset))
+        if offset is None or offset <= earliest.offset:
+            return earliest
+        return TimestampAndOffset(earliest.timestamp_ms, offset, log.epoch_at(offset))
 
     def _find_by_files(self, request: Request, log: PartitionLog, timestamp_ms: int) -> list[int]:
         if timestamp_ms == _EARLIEST:
@@ -144,9 +144,9 @@ class OffsetApis:
                 return {"partition_index": index, "error_code": error_code(error), "low_watermark": -1}
             return {"partition_index": index, "error_code": ErrorCode.none, "low_watermark": start}
 
-        found = await self._node.core.work.done(request.connection, _each(request.body.topics, answer))
+        response = await self._node.core.work.done(request.connection, _each(request.body.topics, answer))
         self._node.logs.checkpoint()
-        return found
+        return response
 
     def _log(self, topic: str, partition: int, current_leader_epoch: int) -> PartitionLog:
         log = self._node.logs.get(topic, partition)
@@ -164,9 +164,9 @@ def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Slices[
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return log.earliest()
     if timestamp_ms == _MAX_TIMESTAMP:
-        found = yield from log.find_max_timestamp()
+        match = yield from log.find_max_timestamp()
         # As Kafka does it: the record with the greatest timestamp of all, or nothing where it may not be read yet.
-        return found if found is not None and found.offset < log.latest(isolation).offset else _NOTHING
+        return match if match is not None and match.offset < log.latest(isolation).offset else _NOTHING
     if timestamp_ms == _LATEST_TIERED:
         return _NOTHING
     return (yield from log.find_timestamp(timestamp_ms, isolation)) or _NOTHING

@@ -26,8 +26,8 @@ class ProducerApis:
     async def init_producer_id(self, request: Request) -> Response:
         """A new id for an idempotent producer; for a transactional one its id, under a new epoch."""
         body = request.body
-        known = Producer(request.get("producer_id", -1), request.get("producer_epoch", -1))
-        if (known.producer_id == -1) != (known.epoch == -1):
+        expected = Producer(request.get("producer_id", -1), request.get("producer_epoch", -1))
+        if (expected.producer_id == -1) != (expected.epoch == -1):
             return _refused(ErrorCode.invalid_request)
         # Kafka accepts it and fails to write its record, with an error that makes clients ask for ever.
         if len((body.transactional_id or "").encode()) > LEGACY_STRING_BYTES:
@@ -35,12 +35,12 @@ class ProducerApis:
         try:
             if body.transactional_id is None:
                 # One that goes on after an error (KIP-360) gets a new id as well, as Kafka does it.
-                return _given(Producer(await self._ids.next(), 0))
-            return _given(
+                return _granted(Producer(await self._ids.next(), 0))
+            return _granted(
                 await self._transactions.init_producer(
                     body.transactional_id,
                     milliseconds(body.transaction_timeout),
-                    None if known == NO_PRODUCER else known,
+                    None if expected == NO_PRODUCER else expected,
                 )
             )
         except CoordinationError:
@@ -52,7 +52,7 @@ class ProducerApis:
             return _refused(code)
 
 
-def _given(producer: Producer) -> Response:
+def _granted(producer: Producer) -> Response:
     return {
         "error_code": ErrorCode.none,
         "producer_id": producer.producer_id,

@@ -46,15 +46,15 @@ class ReplicaApis:
         kind = request.get("election_type", _PREFERRED)
         if kind not in (_PREFERRED, _UNCLEAN):
             return {"error_code": ErrorCode.invalid_request, "replica_election_results": []}
-        asked = request.body.topic_partitions
-        if asked is None:
+        requested = request.body.topic_partitions
+        if requested is None:
             names: list[TopicPartition] = [
                 (name, index)
                 for name, topic in sorted(self._node.cluster.topics.items())
                 for index in sorted(topic.partitions)
             ]
         else:
-            names = [(topic.topic, index) for topic in asked for index in topic.partitions]
+            names = [(topic.topic, index) for topic in requested for index in topic.partitions]
         results: dict[str, list[Response]] = {}
         for name, index in names:
             code, message = ErrorCode.none, None
@@ -62,7 +62,7 @@ class ReplicaApis:
                 await self._elect(name, index, kind)
             except (ApiError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
-            if asked is not None or code is not ErrorCode.election_not_needed:
+            if requested is not None or code is not ErrorCode.election_not_needed:
                 results.setdefault(name, []).append(
                     {"partition_id": index, "error_code": code, "error_message": message}
                 )
@@ -148,10 +148,10 @@ class ReplicaApis:
 
     def list_reassignments(self, request: Request) -> Response:
         """Partitions whose replicas are being moved."""
-        asked = request.body.topics
-        wanted: dict[str, set[int]] | None = None
-        if asked is not None:
-            wanted = {topic.name: set(topic.partition_indexes) for topic in asked}
+        requested_topics = request.body.topics
+        requested: dict[str, set[int]] | None = None
+        if requested_topics is not None:
+            requested = {topic.name: set(topic.partition_indexes) for topic in requested_topics}
         topics: list[dict[str, Any]] = []
         for name, topic in sorted(self._node.cluster.topics.items()):
             partitions = [
@@ -162,7 +162,8 @@ class ReplicaApis:
                     "removing_replicas": state.removing,
                 }
                 for index, state in sorted(topic.partitions.items())
-                if (state.adding or state.removing) and (wanted is None or index in wanted.get(name, ()))
+                if (state.adding or state.removing)
+                and (requested is None or index in requested.get(name, ()))
             ]
             if partitions:
                 topics.append({"name": name, "partitions": partitions})

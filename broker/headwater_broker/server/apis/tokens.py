@@ -117,13 +117,14 @@ class TokenApis:
         except ApiError as error:
             return {"error_code": error.code, "tokens": []}
         owners = request.body.owners
-        wanted = None
+        requested_owners = None
         if owners is not None:
-            wanted = {Principal(each.principal_type, each.principal_name) for each in owners}
+            requested_owners = {Principal(each.principal_type, each.principal_name) for each in owners}
         visible = [
             token
             for token in self._node.security.tokens.values()
-            if (wanted is None or any(map(token.concerns, wanted))) and self._may_see(request, token)
+            if (requested_owners is None or any(map(token.concerns, requested_owners)))
+            and self._may_see(request, token)
         ]
         return {"error_code": ErrorCode.none, "tokens": [_described(token, key) for token in visible]}
 
@@ -147,9 +148,9 @@ class TokenApis:
         """The token that a request names by its secret, if the caller may change it."""
         self._check_allowed(request)
         key = self._key()
-        given: bytes = request.body.hmac
+        secret: bytes = request.body.hmac
         for token in self._node.security.tokens.values():
-            if compare_digest(token_hmac(key, token.token_id), given):
+            if compare_digest(token_hmac(key, token.token_id), secret):
                 break
         else:
             raise ApiError(ErrorCode.delegation_token_not_found)

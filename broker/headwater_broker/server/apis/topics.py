@@ -151,12 +151,12 @@ class TopicAdmin:
                 alike.add(topic.name)
                 answers.append(self._created(topic.name, plan))
         if not request.get("validate_only", False):
-            made = await self._create_all(planned)
+            outcomes = await self._create_all(planned)
             async for index, answer in unhurried(enumerate(answers)):
                 name = answer["name"]
                 if name not in planned or names[name] > 1:
                     continue
-                outcome = made[name]
+                outcome = outcomes[name]
                 if isinstance(outcome, TopicState) and milliseconds(body.timeout) <= 0:
                     outcome = _out_of_time()
                 answers[index] = (
@@ -170,7 +170,7 @@ class TopicAdmin:
         self, planned: Mapping[str, _NewTopic]
     ) -> dict[str, TopicState | ApiError | CoordinationError]:
         """Creates topics side by side; returns what became of each once all of them can be used."""
-        made: dict[str, TopicState | ApiError | CoordinationError] = {}
+        results: dict[str, TopicState | ApiError | CoordinationError] = {}
         plans = list(planned.items())
         for start in range(0, len(plans), _CHANGED_AT_ONCE):
             some = plans[start : start + _CHANGED_AT_ONCE]
@@ -180,9 +180,9 @@ class TopicAdmin:
                 )
                 for name, plan in some
             )
-            made.update(zip((name for name, _ in some), outcomes, strict=True))
-        await self._settle_on(name for name, outcome in made.items() if isinstance(outcome, TopicState))
-        return made
+            results.update(zip((name for name, _ in some), outcomes, strict=True))
+        await self._settle_on(name for name, outcome in results.items() if isinstance(outcome, TopicState))
+        return results
 
     def _quota(self, request: Request, *, strict_from: int) -> MutationQuota:
         """What pays for the request; from that version on clients understand THROTTLING_QUOTA_EXCEEDED."""
@@ -308,16 +308,16 @@ class TopicAdmin:
     async def delete_topics(self, request: Request) -> Response:
         """Answers DeleteTopics once the topics are gone, or the request's time has run out."""
         body = request.body
-        asked: list[tuple[str | None, UUID | None]] = [
+        requested: list[tuple[str | None, UUID | None]] = [
             (each, None) if isinstance(each, str) else (each.name, each.topic_id)
             async for each in unhurried(request.get("topics") or request.get("topic_names") or ())
         ]
         quota = self._quota(request, strict_from=5)
-        is_malformed = any(name is not None and topic_id is not None for name, topic_id in asked)
+        is_malformed = any(name is not None and topic_id is not None for name, topic_id in requested)
         doomed: dict[str, None] = {}
         results: list[tuple[str | None, UUID | None, Exception | None]] = []
-        async for given, topic_id in unhurried(asked):
-            name = given
+        async for requested_name, topic_id in unhurried(requested):
+            name = requested_name
             try:
                 if is_malformed:
                     reason = "Topic name and topic ID can not both be specified."
@@ -356,10 +356,10 @@ class TopicAdmin:
         """The name of a topic given by name or id."""
         if name is not None:
             return name
-        found = None if topic_id is None else self._node.cluster.topic_by_id(topic_id)
-        if found is None:
+        topic = None if topic_id is None else self._node.cluster.topic_by_id(topic_id)
+        if topic is None:
             raise ApiError(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
-        return found.name
+        return topic.name
 
     def _check_present(self, name: str) -> None:
         if name not in self._node.cluster.topics:
@@ -384,9 +384,9 @@ class TopicAdmin:
         if milliseconds(timeout) <= 0:
             failed.update((name, _out_of_time()) for name in waited_for)
             return failed
-        while left := [name for name in waited_for if name in node.cluster.deleting]:
+        while remaining := [name for name in waited_for if name in node.cluster.deleting]:
             if loop.time() >= deadline:
-                for name in left:
+                for name in remaining:
                     message = f"topic {name} is marked, but not all of its logs are gone yet"
                     failed[name] = ApiError(ErrorCode.request_timed_out, message)
                 break
@@ -418,13 +418,13 @@ class TopicAdmin:
         node = self._node
         if topic.name in node.cluster.deleting:
             raise ApiError(ErrorCode.invalid_topic_exception, "The topic is queued for deletion.")
-        found = node.cluster.topics.get(topic.name)
-        if found is None:
+        state = node.cluster.topics.get(topic.name)
+        if state is None:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{topic.name}' does not exist.")
         if topic.name in INTERNAL_TOPICS:
             message = f"{topic.name} keeps its partitions: ids are spread over them by their number"
             raise ApiError(ErrorCode.invalid_partitions, message)
-        present = len(found.partitions)
+        present = len(state.partitions)
         if topic.count == present:
             raise ApiError(ErrorCode.invalid_partitions, f"Topic already has {present} partitions.")
         if topic.count < present:
@@ -436,14 +436,14 @@ class TopicAdmin:
         if topic.assignments is None:
             assignment = self._assign(topic.name, topic.count - present, 1, first=present)
         else:
-            given = {present + index: each.broker_ids for index, each in enumerate(topic.assignments)}
-            if len(given) != topic.count - present:
+            requested = {present + index: each.broker_ids for index, each in enumerate(topic.assignments)}
+            if len(requested) != topic.count - present:
                 message = (
                     f"Increasing the number of partitions by {topic.count - present} "
-                    f"but {len(given)} assignments provided."
+                    f"but {len(requested)} assignments provided."
                 )
                 raise ApiError(ErrorCode.invalid_replica_assignment, message)
-            assignment = self._checked_assignment(given, first=present)
+            assignment = self._checked_assignment(requested, first=present)
         quota.pay(len(assignment))
         if not validate_only:
             await node.ask(node.coordinator.add_partitions, topic.name, assignment)

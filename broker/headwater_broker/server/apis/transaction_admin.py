@@ -88,20 +88,20 @@ class TransactionAdminApis:
     def _describe(self, transactional_id: str) -> Response:
         try:
             self._transactions.check_here(transactional_id)
-            found = self._transactions.coordinator.describe(transactional_id)
+            transaction = self._transactions.coordinator.describe(transactional_id)
         except (ApiError, TransactionRefused) as error:
             return undescribed_transaction(transactional_id, error_code(error))
         topics: dict[str, list[int]] = {}
-        for topic, partition in sorted(found.partitions):
+        for topic, partition in sorted(transaction.partitions):
             topics.setdefault(topic, []).append(partition)
         return {
             "error_code": ErrorCode.none,
             "transactional_id": transactional_id,
-            "transaction_state": found.state.title,
-            "transaction_timeout": found.timeout_ms,
-            "transaction_start_time": found.started_ms,
-            "producer_id": found.producer.producer_id,
-            "producer_epoch": found.producer.epoch,
+            "transaction_state": transaction.state.title,
+            "transaction_timeout": transaction.timeout_ms,
+            "transaction_start_time": transaction.started_ms,
+            "producer_id": transaction.producer.producer_id,
+            "producer_epoch": transaction.producer.epoch,
             "topics": [{"topic": name, "partitions": indexes} for name, indexes in topics.items()],
         }
 
@@ -114,7 +114,7 @@ class TransactionAdminApis:
         longer_ms = request.get("duration_filter", -1)
         now_ms = self._node.clock.now_ms()
 
-        def is_asked(each: Transaction) -> bool:
+        def is_requested(each: Transaction) -> bool:
             return (
                 (not names or each.state in states)
                 and (not producer_ids or each.producer.producer_id in producer_ids)
@@ -133,6 +133,6 @@ class TransactionAdminApis:
                     "transaction_state": each.state.title,
                 }
                 for each in self._transactions.coordinator.transactions()
-                if is_asked(each)
+                if is_requested(each)
             ],
         }

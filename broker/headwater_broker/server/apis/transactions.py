@@ -55,33 +55,33 @@ class TransactionApis:
         body = request.body
         if request.version < _BATCHED_FROM:
             producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-            asked = _partitions(body.v3_and_below_topics)
-            codes = await self._add(request, body.v3_and_below_transactional_id, producer, asked)
+            requested = _partitions(body.v3_and_below_topics)
+            codes = await self._add(request, body.v3_and_below_transactional_id, producer, requested)
             return {"results_by_topic_v3_and_below": _added(codes)}
         results = []
         async for each in unhurried(body.transactions):
             producer = Producer(each.producer_id, each.producer_epoch)
-            asked = _partitions(each.topics)
+            requested = _partitions(each.topics)
             if each.verify_only:
-                codes = await self._verify(request, each.transactional_id, producer, asked)
+                codes = await self._verify(request, each.transactional_id, producer, requested)
             else:
-                codes = await self._add(request, each.transactional_id, producer, asked)
+                codes = await self._add(request, each.transactional_id, producer, requested)
             results.append({"transactional_id": each.transactional_id, "topic_results": _added(codes)})
         return {"error_code": ErrorCode.none, "results_by_transaction": results}
 
     async def _add(
-        self, request: Request, transactional_id: str, producer: Producer, asked: list[TopicPartition]
+        self, request: Request, transactional_id: str, producer: Producer, requested: list[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        codes = await self._node.core.work.done(request.connection, _coded(asked, self._why_not))
+        codes = await self._node.core.work.done(request.connection, _coded(requested, self._why_not))
         if any(code is not ErrorCode.none for code in codes.values()):
             not_attempted = ErrorCode.operation_not_attempted
             return {key: not_attempted if code is ErrorCode.none else code for key, code in codes.items()}
         code = ErrorCode.none
         try:
-            await self._transactions.add(transactional_id, producer, asked, [], request.connection)
+            await self._transactions.add(transactional_id, producer, requested, [], request.connection)
         except (TransactionRefused, ApiError) as error:
             code = _code(request, error)
-        return dict.fromkeys(asked, code)
+        return dict.fromkeys(requested, code)
 
     def _why_not(self, key: TopicPartition) -> ErrorCode:
         if key[0] in INTERNAL_TOPICS:
@@ -97,7 +97,7 @@ class TransactionApis:
         return ErrorCode.none
 
     async def _verify(
-        self, request: Request, transactional_id: str, producer: Producer, asked: list[TopicPartition]
+        self, request: Request, transactional_id: str, producer: Producer, requested: list[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         def verified(key: TopicPartition) -> ErrorCode:
             try:
@@ -107,7 +107,7 @@ class TransactionApis:
                 return _code(request, error)
             return ErrorCode.none
 
-        return await self._node.core.work.done(request.connection, _coded(asked, verified))
+        return await self._node.core.work.done(request.connection, _coded(requested, verified))
 
     # -- the others ------------------------------------------------------------------------------------
 
@@ -195,8 +195,10 @@ def _offset_code(request: Request, error: Exception) -> ErrorCode:
         return ErrorCode.invalid_producer_epoch
     if code in (ErrorCode.concurrent_transactions, ErrorCode.not_coordinator):
         # Another code would send the producer to look for the group's coordinator, which is here.
-        is_known = request.version >= _LOADING_FROM
-        return ErrorCode.coordinator_load_in_progress if is_known else ErrorCode.coordinator_not_available
+        knows_loading = request.version >= _LOADING_FROM
+        return (
+            ErrorCode.coordinator_load_in_progress if knows_loading else ErrorCode.coordinator_not_available
+        )
     return _code(request, error)
 
 

@@ -46,12 +46,12 @@ class UserApis:
             configs = await self._node.ask(self._node.coordinator.configs, ConfigKind.USER)
         except CoordinationError as error:
             return {"error_code": error_code(error), "error_message": str(error), "results": []}
-        asked = [each.name for each in request.body.users or ()]
+        requested = [each.name for each in request.body.users or ()]
         results = []
-        counts = Counter(asked)
-        async for name in unhurried(sorted(counts) if asked else sorted(configs)):
+        counts = Counter(requested)
+        async for name in unhurried(sorted(counts) if requested else sorted(configs)):
             infos = _infos(configs.get(name, {}))
-            if asked or infos:
+            if requested or infos:
                 results.append(_described(name, infos, is_twice=counts[name] > 1))
         return {"error_code": ErrorCode.none, "error_message": None, "results": results}
 

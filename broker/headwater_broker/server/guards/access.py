@@ -103,10 +103,10 @@ async def _parted_many(
     go_on: Callable[[tuple[T, ...], list[T]], Answer],
 ) -> Response:
     allowed, refused = await split_many(items, is_allowed)
-    return await there(go_on(allowed, refused))
+    return await awaited(go_on(allowed, refused))
 
 
-async def there(answer: Answer) -> Response:
+async def awaited(answer: Answer) -> Response:
     """An answer, once it is there."""
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -149,8 +149,8 @@ def whole(
 def each(
     resource_type: ResourceType,
     operation: Operation,
-    asked: str,
-    answered: str,
+    request_field: str,
+    answer_field: str,
     refuse: Callable[[Any, ErrorCode], Response],
     *,
     name: Callable[[Any], str] = lambda item: item.name,
@@ -160,8 +160,8 @@ def each(
     Args:
         resource_type: Of what an item is about.
         operation: What is done with that.
-        asked: The request's field with the items.
-        answered: The answer's field with the results.
+        request_field: The request's field with the items.
+        answer_field: The answer's field with the results.
         refuse: An item's result with a code.
         name: Which resource an item is about.
     """
@@ -172,14 +172,14 @@ def each(
         def go_on(allowed: tuple[Any, ...], refused: list[Any]) -> Answer:
             if not refused:
                 return handler(request)
-            answer = handler(narrowed(request, **{asked: allowed}))
+            answer = handler(narrowed(request, **{request_field: allowed}))
             if len(refused) > FEW:
-                return _adding_many(answer, answered, refused, lambda item: refuse(item, code))
+                return _adding_many(answer, answer_field, refused, lambda item: refuse(item, code))
             return then(
-                answer, lambda answer: adding(answer, answered, [refuse(item, code) for item in refused])
+                answer, lambda answer: adding(answer, answer_field, [refuse(item, code) for item in refused])
             )
 
-        items: Sequence[Any] = getattr(request.body, asked)
+        items: Sequence[Any] = getattr(request.body, request_field)
         return parted(items, lambda item: caller.may(operation, resource_type, name(item)), go_on)
 
     return guard
@@ -188,7 +188,7 @@ def each(
 async def _adding_many(
     answer: Answer, field: str, refused: Iterable[T], refuse: Callable[[T], Response]
 ) -> Response:
-    answer = await there(answer)
+    answer = await awaited(answer)
     return adding(answer, field, [refuse(item) async for item in unhurried(refused)])
 
 

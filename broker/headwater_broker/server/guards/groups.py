@@ -15,13 +15,13 @@ from headwater_broker.server.guards.access import (
     Caller,
     Guard,
     adding,
+    awaited,
     both,
     each,
     narrowed,
     parted,
     split,
     then,
-    there,
     whole,
 )
 from headwater_broker.server.slices import unhurried
@@ -98,7 +98,7 @@ def _offset_fetch(caller: Caller, request: Request, handler: Handler) -> Answer:
 
     def finish(answer: Response) -> Response:
         groups = [
-            {**group, "topics": [*_shown(caller, group["topics"]), *hidden.get(group["group_id"], ())]}
+            {**group, "topics": [*_describable(caller, group["topics"]), *hidden.get(group["group_id"], ())]}
             for group in answer["groups"]
         ]
         refusals = [
@@ -119,7 +119,7 @@ def _offset_fetch_one(caller: Caller, request: Request, handler: Handler) -> Ans
     topics, hidden = _visible(caller, body.topics)
     return then(
         handler(narrowed(request, topics=topics)),
-        lambda answer: {**answer, "topics": [*_shown(caller, answer["topics"]), *hidden]},
+        lambda answer: {**answer, "topics": [*_describable(caller, answer["topics"]), *hidden]},
     )
 
 
@@ -135,7 +135,7 @@ def _visible(caller: Caller, topics: Any) -> tuple[Any, list[Response]]:
     return allowed, [_unknown_offsets(topic, CODES[_TOPIC]) for topic in refused]
 
 
-def _shown(caller: Caller, topics: Any) -> list[Response]:
+def _describable(caller: Caller, topics: Any) -> list[Response]:
     """Where all topics were asked for, those that the caller may not describe are left out."""
     return [topic for topic in topics if caller.may(Operation.DESCRIBE, _TOPIC, topic["name"])]
 
@@ -163,7 +163,7 @@ def describe_groups(caller: Caller, request: Request, handler: Handler) -> Answe
         return {**group, "authorized_operations": caller.operations(_GROUP, group["group_id"])}
 
     async def finish_many(answer: Answer, hidden: list[str]) -> Response:
-        answer = await there(answer)
+        answer = await awaited(answer)
         groups = [described(group) async for group in unhurried(answer["groups"])]
         groups += [undescribed_group(group, CODES[_GROUP]) async for group in unhurried(hidden)]
         return {**answer, "groups": groups}
@@ -277,15 +277,15 @@ def _describe_producers_refused(topic: Any, code: ErrorCode) -> Response:
 
 
 def _describe_transactions(caller: Caller, request: Request, handler: Handler) -> Answer:
-    def shown(state: Response) -> Response:
+    def describable(state: Response) -> Response:
         topics = [
             topic for topic in state["topics"] if caller.may(Operation.DESCRIBE, _TOPIC, topic["topic"])
         ]
         return {**state, "topics": topics}
 
     async def go_on(allowed: tuple[str, ...], hidden: list[str]) -> Response:
-        answer = await there(handler(narrowed(request, transactional_ids=allowed)))
-        states = [shown(state) async for state in unhurried(answer["transaction_states"])]
+        answer = await awaited(handler(narrowed(request, transactional_ids=allowed)))
+        states = [describable(state) async for state in unhurried(answer["transaction_states"])]
         states += [undescribed_transaction(each, CODES[_TRANSACTION]) async for each in unhurried(hidden)]
         return {**answer, "transaction_states": states}
 

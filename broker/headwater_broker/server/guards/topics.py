@@ -18,11 +18,11 @@ from headwater_broker.server.guards.access import (
     Caller,
     Guard,
     adding,
+    awaited,
     each,
     narrowed,
     parted,
     then,
-    there,
 )
 from headwater_broker.server.slices import Work, unhurried
 from headwater_broker.wire.apis import (
@@ -83,10 +83,10 @@ class MetadataGuard:
         self._may_create = may_create_automatically
 
     def __call__(self, caller: Caller, request: Request, handler: Handler) -> Answer:
-        asked = request.body.topics
-        if asked is None or (request.version == 0 and not asked) or not names_topics(request):
+        requested = request.body.topics
+        if requested is None or (request.version == 0 and not requested) or not names_topics(request):
             return then(handler(request), lambda answer: self._finish(caller, request, answer, []))
-        if len(asked) > FEW:
+        if len(requested) > FEW:
             return self._answer_many(caller, request, handler)
         allowed, refused = finished(self._split(caller, request))
         answer = handler(narrowed(request, topics=allowed))
@@ -123,8 +123,8 @@ class MetadataGuard:
         topic_id = getattr(topic, "topic_id", None)
         if topic_id is None:
             return str(topic.name or "")
-        found = self._cluster.topic_by_id(topic_id)
-        return None if found is None else found.name
+        state = self._cluster.topic_by_id(topic_id)
+        return None if state is None else state.name
 
     def _shows(self, caller: Caller, request: Request, name: str) -> bool:
         if not caller.may(Operation.DESCRIBE, _TOPIC, name):
@@ -132,8 +132,8 @@ class MetadataGuard:
         return not self._would_create(request, name) or self._creates(caller, name)
 
     def _would_create(self, request: Request, name: str) -> bool:
-        wanted = request.get("allow_auto_topic_creation", True)
-        return bool(self._may_create and wanted and name not in self._cluster.topics)
+        client_allows = request.get("allow_auto_topic_creation", True)
+        return bool(self._may_create and client_allows and name not in self._cluster.topics)
 
     @staticmethod
     def _creates(caller: Caller, name: str) -> bool:
@@ -195,7 +195,7 @@ def create_topics(caller: Caller, request: Request, handler: Handler) -> Answer:
     may_all = caller.may_cluster(Operation.CREATE)
 
     async def go_on(allowed: tuple[Any, ...], refused: list[Any]) -> Response:
-        answer = await there(handler(narrowed(request, topics=allowed)))
+        answer = await awaited(handler(narrowed(request, topics=allowed)))
         topics = [_created(caller, topic) async for topic in unhurried(answer["topics"])]
         topics += [_creation_refused(topic) async for topic in unhurried(refused)]
         return {**answer, "topics": topics}
@@ -237,7 +237,7 @@ class DeleteTopicsGuard:
         field = "topics" if request.version >= 6 else "topic_names"
 
         async def go_on(allowed: tuple[Any, ...], refused: list[Any]) -> Response:
-            answer = await there(handler(narrowed(request, **{field: allowed})))
+            answer = await awaited(handler(narrowed(request, **{field: allowed})))
             return adding(
                 answer, "responses", [self._refused(caller, topic) async for topic in unhurried(refused)]
             )
@@ -247,8 +247,8 @@ class DeleteTopicsGuard:
     def _name_and_id(self, topic: Any) -> tuple[str | None, Any]:
         name, topic_id = (topic, None) if isinstance(topic, str) else (topic.name, topic.topic_id)
         if name is None and topic_id is not None:
-            found = self._cluster.topic_by_id(topic_id)
-            name = None if found is None else found.name
+            state = self._cluster.topic_by_id(topic_id)
+            name = None if state is None else state.name
         return name, topic_id
 
     def _may(self, caller: Caller, topic: Any) -> bool:
