@@ -17,7 +17,7 @@ def test_settings_nothing_given_are_the_defaults() -> None:
 
 
 def test_settings_each_property_has_a_field_and_each_field_a_property() -> None:
-    others = {"log", "given", "listener_overrides"}
+    others = {"log", "listener_overrides", "properties"}
     fields = {field.name for field in dataclasses.fields(BrokerSettings)} - others
     assert {spec.field for spec in PROPERTIES.values()} == fields
 

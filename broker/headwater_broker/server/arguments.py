@@ -37,26 +37,26 @@ def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
     Raises:
         UsageError: It makes no sense; the message says why.
     """
-    given = _parser().parse_args(arguments)
+    flags = _parser().parse_args(arguments)
     properties: dict[str, str] = {}
-    if given.properties is not None:
-        properties.update(_read_properties(Path(given.properties)))
-    for setting in given.set:
+    if flags.properties is not None:
+        properties.update(_read_properties(Path(flags.properties)))
+    for setting in flags.set:
         name, equals, value = setting.partition("=")
         if not equals:
             raise UsageError(f"--set {setting}: write it as key=value")
         properties[name.strip()] = value.strip()
-    if given.id is not None:
-        properties["broker.id"] = str(given.id)
+    if flags.id is not None:
+        properties["broker.id"] = str(flags.id)
     places = {name: properties.pop(name) for name in PLACES & properties.keys()}
     settings = parse_settings(properties)
     for name in sorted(filter(has_no_effect, properties)):
         _LOG.warning("broker property %s is about machinery that this broker does not have", name)
-    settings = dataclasses.replace(settings, given={**settings.given, **places})
-    data = given.data or _log_dir(places)
-    listeners = _listeners(given, places)
-    zookeeper = given.zookeeper or (None if given.coordinator else places.get("zookeeper.connect"))
-    if zookeeper is None and given.coordinator is None:
+    settings = dataclasses.replace(settings, properties={**settings.properties, **places})
+    data = flags.data or _log_dir(places)
+    listeners = _listeners(flags, places)
+    zookeeper = flags.zookeeper or (None if flags.coordinator else places.get("zookeeper.connect"))
+    if zookeeper is None and flags.coordinator is None:
         raise UsageError(
             "say where shared state is: --zookeeper HOST:PORT, or --coordinator memory for one broker"
         )
@@ -67,30 +67,30 @@ def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
     return ProcessOptions(broker, zookeeper)
 
 
-def _listeners(given: argparse.Namespace, places: Mapping[str, str]) -> tuple[ListenerSpec, ...]:
+def _listeners(flags: argparse.Namespace, places: Mapping[str, str]) -> tuple[ListenerSpec, ...]:
     """Where to listen: --listen is one PLAINTEXT listener in place of all that the properties name.
 
     Raises:
         UsageError: They name one that asks for passwords or TLS: whoever relies on that is not to lose it.
     """
-    if given.listen is not None and "listeners" in places:
+    if flags.listen is not None and "listeners" in places:
         guarded = [each for each in parse_listeners(places) if each.has_sasl or each.has_tls]
         if guarded:
             raise UsageError(
                 "--listen is a listener without passwords or TLS in place of listeners, which has "
                 f"{guarded[0].protocol}: leave --listen out"
             )
-    if given.listen is not None or "listeners" not in places:
-        host, port = _address(given.listen or _DEFAULT_LISTEN, "--listen")
+    if flags.listen is not None or "listeners" not in places:
+        host, port = _address(flags.listen or _DEFAULT_LISTEN, "--listen")
         places = {name: text for name, text in places.items() if name == "advertised.listeners"}
         listeners = parse_listeners({**places, "listeners": f"PLAINTEXT://{_bracketed(host)}:{port}"})
     else:
         listeners = parse_listeners(places)
-    if given.advertise is None:
+    if flags.advertise is None:
         return listeners
     if len(listeners) > 1:
         raise UsageError("--advertise says one address: with several listeners give advertised.listeners")
-    return (replace(listeners[0], advertised=_address(given.advertise, "--advertise")),)
+    return (replace(listeners[0], advertised=_address(flags.advertise, "--advertise")),)
 
 
 def _bracketed(host: str) -> str:

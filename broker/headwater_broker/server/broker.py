@@ -272,7 +272,7 @@ class _Starting:
             self._coordinator,
             self._helpers,
             security,
-            {name: value for name, value in places.items() if name not in settings.given},
+            {name: value for name, value in places.items() if name not in settings.properties},
         )
 
     def with_sasl(self, node: Node, door: Door) -> Door:

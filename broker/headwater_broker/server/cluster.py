@@ -58,8 +58,8 @@ class Snapshot:
     controller_id: int | None = None
 
 
-class Wanted:
-    """Which parts of the shared state are to be read again."""
+class StaleParts:
+    """The parts of the shared state that have to be read again."""
 
     def __init__(self) -> None:
         self._kinds: set[ChangeKind] = set()
@@ -85,11 +85,11 @@ class Wanted:
             self._kinds.add(change.kind)
 
     def add_everything(self) -> None:
-        """Asks for all of it."""
+        """Notes that all parts have to be read again."""
         self._kinds |= _EVERYTHING
 
     def read(self, coordinator: Coordinator) -> Snapshot:
-        """Reads what is wanted; blocks, so it runs in a helper thread.
+        """Reads these parts; blocks, so it runs in a helper thread.
 
         Raises:
             CoordinationError: Shared state cannot be reached.
@@ -208,12 +208,12 @@ class ClusterView:
         pending = snapshot.pending_deletions or frozenset()
         # A topic that was being deleted and no longer is has gone, unless it was read again.
         still = {name: topic for name, topic in self.deleting.items() if name in pending}
-        known: dict[str, TopicState | None] = {**self.topics, **still}
+        topics: dict[str, TopicState | None] = {**self.topics, **still}
         if snapshot.topics is not None:
-            known = dict(snapshot.topics)
-        known.update(snapshot.changed_topics)
-        self.topics = {name: topic for name, topic in known.items() if topic and name not in pending}
-        self.deleting = {name: topic for name, topic in known.items() if topic and name in pending}
+            topics = dict(snapshot.topics)
+        topics.update(snapshot.changed_topics)
+        self.topics = {name: topic for name, topic in topics.items() if topic and name not in pending}
+        self.deleting = {name: topic for name, topic in topics.items() if topic and name in pending}
         self._names_by_id = {topic.topic_id.bytes: name.encode() for name, topic in self.topics.items()}
         offsets = self.topics.get(OFFSETS_TOPIC)
         states = offsets.partitions.items() if offsets is not None else ()
@@ -240,7 +240,7 @@ class ClusterView:
             return ErrorCode.kafka_storage_error
         return ErrorCode.not_leader_or_follower
 
-    def lacks_replicas(self, topic: str, partition: int, wanted: int) -> bool:
+    def lacks_replicas(self, topic: str, partition: int, required: int) -> bool:
         """Whether fewer replicas of a partition are in sync than acks=all asks for.
 
         As Kafka's `Partition.effectiveMinIsr` has it, no more are asked for than the partition has replicas:
@@ -249,11 +249,13 @@ class ClusterView:
         Args:
             topic: The topic.
             partition: Its partition; one of which nothing is known has no replicas in sync.
-            wanted: min.insync.replicas.
+            required: min.insync.replicas.
         """
         state = self.topics.get(topic)
-        found = state.partitions.get(partition) if state is not None else None
-        return found is None or len(found.isr) < min(wanted, len(found.replicas))
+        partition_state = state.partitions.get(partition) if state is not None else None
+        return partition_state is None or len(partition_state.isr) < min(
+            required, len(partition_state.replicas)
+        )
 
     def group_coordinator(self, group: str) -> BrokerInfo | None:
         """The live broker that coordinates a group, the same on every broker."""

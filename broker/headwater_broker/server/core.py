@@ -269,16 +269,16 @@ class Core:
         if handler is None or self.meter is not None or (gate is not None and not gate.is_open):
             return start
         try:
-            taken = handler(connection, buffer, view, start, end)
+            position = handler(connection, buffer, view, start, end)
         except MalformedFrame:
             return start
         except Exception:
             _LOG.exception("answering requests of %s failed", connection.peer)
             connection.close_reason = "the broker failed to answer (see above)"
-            taken = end
-        if taken > start:
+            position = end
+        if position > start:
             self._touched[connection] = None
-        return taken
+        return position
 
     def _handle_metered(
         self,
@@ -309,13 +309,13 @@ class Core:
         if len(frame) > _LARGE_REQUEST_BYTES:
             self._read_large(api, handler, header, connection, frame)
             return
-        asked: tuple[Any, ...] | None = None
+        key: tuple[Any, ...] | None = None
         if api.key not in _SHARED or self.meter is not None:
             self._answers.clear()  # which may be wrong after this request
         else:
             body_bytes = frame[header.body_position :].tobytes()
-            asked = api.key, version, body_bytes, connection.principal, connection.host, connection.listener
-            shared = self._answers.get(asked)
+            key = api.key, version, body_bytes, connection.principal, connection.host, connection.listener
+            shared = self._answers.get(key)
             if shared is not None:
                 start = shared[:4].tobytes() + header.correlation_id.to_bytes(4, signed=True)
                 connection.output += (start, shared[8:])
@@ -338,8 +338,8 @@ class Core:
             encoded = encode_response(api, version, header.correlation_id, answer)
             connection.output.append(encoded)
             connection.debt_bytes += len(encoded) + _COLD_REQUEST_BYTES
-            if asked is not None:
-                self._answers[asked] = memoryview(encoded)
+            if key is not None:
+                self._answers[key] = memoryview(encoded)
             if self.meter is not None:
                 self.meter.mute(connection, answer)
 
@@ -444,7 +444,7 @@ class Core:
         version, correlation_id = header.api_version, header.correlation_id
         if is_heavy(values):
             slices = encode_response_slices(api, version, correlation_id, values)
-            self.work.run(connection, slices, then, is_begun=True)
+            self.work.run(connection, slices, then, is_continuation=True)
         else:
             then(encode_response(api, version, correlation_id, values), None)
 

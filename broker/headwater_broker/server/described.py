@@ -71,28 +71,30 @@ class Describer:
         documentation: bool,
     ) -> Entry:
         value = format_value(getattr(config, key.name.replace(".", "_")))
-        found = [] if key.broker_name is None else list(self._sources(key.broker_name))
+        sources = [] if key.broker_name is None else list(self._sources(key.broker_name))
         if key.name in own:
-            found.insert(0, _synonym(key.name, value, FROM_TOPIC))
+            sources.insert(0, _synonym(key.name, value, FROM_TOPIC))
         return {
             "name": key.name,
             "value": value,
             "read_only": False,
-            "config_source": found[0]["source"] if found else FROM_DEFAULT,
+            "config_source": sources[0]["source"] if sources else FROM_DEFAULT,
             "is_sensitive": False,
-            "synonyms": found if synonyms else [],
+            "synonyms": sources if synonyms else [],
             "config_type": _TYPES[key.kind],
             "documentation": key.doc if documentation else None,
         }
 
     def broker(self, *, synonyms: bool = True, documentation: bool = True) -> list[Entry]:
         """Every property of this broker."""
-        known = {*kafka_keys(), *PROPERTIES, *BROKER_DEFAULTS} - _INTERNAL
-        given = {*self._live.static, *self._live.of_this_broker, *self._live.of_all_brokers}
-        known.update(name for name in given if name.startswith(LISTENER_PREFIX) or name in REPLICATION_RATES)
+        names = {*kafka_keys(), *PROPERTIES, *BROKER_DEFAULTS} - _INTERNAL
+        configured = {*self._live.static, *self._live.of_this_broker, *self._live.of_all_brokers}
+        names.update(
+            name for name in configured if name.startswith(LISTENER_PREFIX) or name in REPLICATION_RATES
+        )
         return [
             self._broker_entry(name, None, synonyms=synonyms, documentation=documentation)
-            for name in sorted(known)
+            for name in sorted(names)
         ]
 
     def all_brokers(self, *, synonyms: bool = True, documentation: bool = True) -> list[Entry]:
@@ -105,17 +107,17 @@ class Describer:
     def _broker_entry(self, name: str, only: int | None, *, synonyms: bool, documentation: bool) -> Entry:
         kind, doc = _kind_and_doc(name)
         is_sensitive = kind == "PASSWORD"
-        found = [each for each in self._sources(name) if only in (None, each["source"])]
-        value = found[0]["value"] if found else None
+        sources = [each for each in self._sources(name) if only in (None, each["source"])]
+        value = sources[0]["value"] if sources else None
         if is_sensitive:
-            value, found = None, [{**each, "value": None} for each in found]
+            value, sources = None, [{**each, "value": None} for each in sources]
         return {
             "name": name,
             "value": value,
             "read_only": not may_change(name),
-            "config_source": found[0]["source"] if found else FROM_DEFAULT,
+            "config_source": sources[0]["source"] if sources else FROM_DEFAULT,
             "is_sensitive": is_sensitive,
-            "synonyms": found if synonyms else [],
+            "synonyms": sources if synonyms else [],
             "config_type": _TYPES[kind],
             "documentation": doc if documentation else None,
         }

@@ -103,8 +103,8 @@ def _nothing() -> None:
     """Stands where nothing is to be done."""
 
 
-class _Found:
-    """What one look at the logs gave, or has given so far."""
+class _Findings:
+    """The results of one look at the logs, which may not be complete yet."""
 
     __slots__ = ("has_error", "logs", "ranges", "results", "room", "size_bytes", "unlooked")
 
@@ -157,13 +157,13 @@ class FetchHandler:
             request = _bounded(request)
         session: FetchSession | None = None
         if request.session_epoch >= 0 or request.session_id != 0:
-            begun = self._sessions.begin(request, version, self._now_ms())
-            if isinstance(begun, FetchSession):
-                session = begun
+            outcome = self._sessions.begin(request, version, self._now_ms())
+            if isinstance(outcome, FetchSession):
+                session = outcome
                 request = session.whole(request)
-            elif begun is not ErrorCode.none:
+            elif outcome is not ErrorCode.none:
                 connection.output.extend(
-                    encode_fetch_response(header.correlation_id, version, [], error_code=begun)
+                    encode_fetch_response(header.correlation_id, version, [], error_code=outcome)
                 )
                 return
         if len(request.partitions) > _WIDE:
@@ -171,16 +171,16 @@ class FetchHandler:
             parked.look_again = partial(self._look_in_slices, parked)
             self._look_in_slices(parked, is_first=True)
             return
-        found = self._look(request, header, connection)
-        if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, found):
-            work = _slow_answer(header, request, found, session)
+        findings = self._look(request, header, connection)
+        if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, findings):
+            work = _slow_answer(header, request, findings, session)
             if work is not None:
                 self._answer_later(connection, work, connection.defer(exclusive=True))
             else:
-                connection.output.extend(_answer(header, found, session))
+                connection.output.extend(_answer(header, findings, session))
             return
         deferred = connection.defer(exclusive=True)
-        self._park(_Parked(connection, header, request, deferred, found.logs, session))
+        self._park(_Parked(connection, header, request, deferred, findings.logs, session))
 
     def _park(self, parked: _Parked) -> None:
         """Has it looked at again once something is written to its logs, and answered once its time is up."""
@@ -200,9 +200,9 @@ class FetchHandler:
                 if parked.is_wide:
                     self._look_in_turn(parked)
                     continue
-                found = self._look(parked.request, parked.header, parked.connection)
-                if _is_enough(parked.request, found):
-                    self._answer_parked(parked, found)
+                findings = self._look(parked.request, parked.header, parked.connection)
+                if _is_enough(parked.request, findings):
+                    self._answer_parked(parked, findings)
 
     def _time_is_up(self, parked: _Parked) -> None:
         if parked.deferred.is_done:
@@ -227,17 +227,17 @@ class FetchHandler:
         parked.is_looking, parked.is_news = True, False
         began_tick = self._core.tick
 
-        def then(seen: tuple[_Found, bool] | None, error: Exception | None) -> None:
+        def then(result: tuple[_Findings, bool] | None, error: Exception | None) -> None:
             parked.is_looking = False
-            if seen is None:
+            if result is None:
                 self._failed(parked.connection, error)
                 return
-            found, is_enough = seen
+            findings, is_enough = result
             if is_enough or parked.is_over or parked.request.max_wait_ms <= 0:
-                self._answer_parked(parked, found)
+                self._answer_parked(parked, findings)
                 return
             if is_first:
-                parked.logs = found.logs
+                parked.logs = findings.logs
                 self._park(parked)
                 # What was written meanwhile has woken nobody.
                 parked.is_news = self._core.tick != began_tick
@@ -246,24 +246,24 @@ class FetchHandler:
 
         self._work.run(parked.connection, self._look_slices(parked), then)
 
-    def _look_slices(self, parked: _Parked) -> Slices[tuple[_Found, bool]]:
+    def _look_slices(self, parked: _Parked) -> Slices[tuple[_Findings, bool]]:
         """What a look gives, and whether that is enough."""
         request = parked.request
-        found = _Found(request.max_bytes)
+        findings = _Findings(request.max_bytes)
         isolation = _isolation_of(request)
         for number, partition in enumerate(request.partitions):
             if number % _WIDE == _WIDE - 1:
                 yield
-            self._look_at(partition, found, isolation, parked.header, parked.connection)
-        return found, _is_enough(request, found)
+            self._look_at(partition, findings, isolation, parked.header, parked.connection)
+        return findings, _is_enough(request, findings)
 
-    def _answer_parked(self, parked: _Parked, found: _Found) -> None:
+    def _answer_parked(self, parked: _Parked, findings: _Findings) -> None:
         self._forget(parked.connection)
-        work = _slow_answer(parked.header, parked.request, found, parked.session)
+        work = _slow_answer(parked.header, parked.request, findings, parked.session)
         if work is not None:
             self._answer_later(parked.connection, work, parked.deferred)
         else:
-            parked.deferred.resolve(_answer(parked.header, found, parked.session))
+            parked.deferred.resolve(_answer(parked.header, findings, parked.session))
 
     def _answer_later(self, connection: Connection, answer: Slices[list[Part]], deferred: Deferred) -> None:
         """Answers once the answer is made, which may take long: every record is looked at."""
@@ -294,33 +294,33 @@ class FetchHandler:
                 if not waiting:
                     del self._parked[log]
 
-    def _look(self, request: FetchRequest, header: RequestHeader, connection: Connection) -> _Found:
-        found = _Found(request.max_bytes)
+    def _look(self, request: FetchRequest, header: RequestHeader, connection: Connection) -> _Findings:
+        findings = _Findings(request.max_bytes)
         isolation = _isolation_of(request)
         for partition in request.partitions:
-            self._look_at(partition, found, isolation, header, connection)
-        return found
+            self._look_at(partition, findings, isolation, header, connection)
+        return findings
 
     def _look_at(
         self,
         partition: FetchPartition,
-        found: _Found,
+        findings: _Findings,
         isolation: Isolation,
         header: RequestHeader,
         connection: Connection,
     ) -> None:
-        """Adds what one partition gives to what was found."""
+        """Adds the result of one partition to the findings."""
         version = header.api_version
-        log = self._log(partition, version, found)
+        log = self._log(partition, version, findings)
         if log is None:
             return
-        found.logs.append(log)
+        findings.logs.append(log)
         try:
             file_range = log.read(
                 partition.fetch_offset,
-                min(partition.max_bytes, max(found.room, 0)),
+                min(partition.max_bytes, max(findings.room, 0)),
                 isolation=isolation,
-                at_least_one=found.size_bytes == 0 or version < BATCHES_FROM,
+                at_least_one=findings.size_bytes == 0 or version < BATCHES_FROM,
             )
         except LogError as error:
             start = log.log_start_offset
@@ -328,11 +328,11 @@ class FetchHandler:
                 # Some clients take the earliest offset from here; the others ask for it.
                 start = error.next_offset
                 self._resets.tell(connection, header.client_id, log.topic, log.partition, start)
-            _add_error(found, partition, error_code(error), start)
+            _add_error(findings, partition, error_code(error), start)
             return
         if connection.resets:
             self._resets.forget(connection, log.topic, log.partition)
-        found.results.append(
+        findings.results.append(
             FetchResult(
                 partition.topic,
                 partition.partition,
@@ -345,34 +345,34 @@ class FetchHandler:
             )
         )
         if file_range.looked_at is not None:
-            found.unlooked.append((len(found.ranges), log))
-        found.ranges.append(file_range if file_range.count else None)
-        found.size_bytes += file_range.count
-        found.room -= file_range.count
+            findings.unlooked.append((len(findings.ranges), log))
+        findings.ranges.append(file_range if file_range.count else None)
+        findings.size_bytes += file_range.count
+        findings.room -= file_range.count
 
-    def _log(self, partition: FetchPartition, version: int, found: _Found) -> PartitionLog | None:
+    def _log(self, partition: FetchPartition, version: int, findings: _Findings) -> PartitionLog | None:
         """The log that is meant; where it cannot be read here, adds the error and returns None."""
         name: bytes | None = partition.topic
         if version >= _IDS_FROM:
             name = self._cluster.name_of(partition.topic)
             if name is None:
-                _add_error(found, partition, ErrorCode.unknown_topic_id)
+                _add_error(findings, partition, ErrorCode.unknown_topic_id)
                 return None
         assert name is not None
         log = self._manager.get(name, partition.partition)
         if log is None:
-            _add_error(found, partition, self._cluster.why_not_here(name, partition.partition))
+            _add_error(findings, partition, self._cluster.why_not_here(name, partition.partition))
             return None
         epoch = partition.current_leader_epoch
         if epoch >= 0 and epoch != log.leader_epoch:
             is_old = epoch < log.leader_epoch
             code = ErrorCode.fenced_leader_epoch if is_old else ErrorCode.unknown_leader_epoch
-            _add_error(found, partition, code, log.log_start_offset)
+            _add_error(findings, partition, code, log.log_start_offset)
             return None
         if version < _ZSTD_FROM:
             code = _why_not_for(version, log)
             if code is not ErrorCode.none:
-                _add_error(found, partition, code)
+                _add_error(findings, partition, code)
                 return None
         return log
 
@@ -381,19 +381,19 @@ def _isolation_of(request: FetchRequest) -> Isolation:
     return Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
 
 
-def _is_enough(request: FetchRequest, found: _Found) -> bool:
-    """Whether what was found is to be answered at once.
+def _is_enough(request: FetchRequest, findings: _Findings) -> bool:
+    """Whether the findings are to be answered at once.
 
     Batches are sent whole, so that a limit leaves some bytes out: they count nevertheless, as does all that lies in
     another segment, as in Kafka's DelayedFetch.
     """
-    if found.size_bytes >= request.min_bytes or found.has_error:
+    if findings.size_bytes >= request.min_bytes or findings.has_error:
         return True
-    if not found.size_bytes:
+    if not findings.size_bytes:
         return False
     isolation = Isolation(request.isolation_level == 1)
     readable_bytes = 0
-    for partition, log in zip(request.partitions, found.logs, strict=True):
+    for partition, log in zip(request.partitions, findings.logs, strict=True):
         try:
             readable = log.readable_bytes(partition.fetch_offset, isolation)
         except LogError:
@@ -404,10 +404,10 @@ def _is_enough(request: FetchRequest, found: _Found) -> bool:
     return readable_bytes >= request.min_bytes
 
 
-def _add_error(found: _Found, partition: FetchPartition, code: ErrorCode, start: int = -1) -> None:
-    found.results.append(FetchResult(partition.topic, partition.partition, code, -1, -1, start, 0))
-    found.ranges.append(None)
-    found.has_error = True
+def _add_error(findings: _Findings, partition: FetchPartition, code: ErrorCode, start: int = -1) -> None:
+    findings.results.append(FetchResult(partition.topic, partition.partition, code, -1, -1, start, 0))
+    findings.ranges.append(None)
+    findings.has_error = True
 
 
 def _why_not_for(version: int, log: PartitionLog) -> ErrorCode:
@@ -428,20 +428,22 @@ def _bounded(request: FetchRequest) -> FetchRequest:
 
 
 def _slow_answer(
-    header: RequestHeader, request: FetchRequest, found: _Found, session: FetchSession | None
+    header: RequestHeader, request: FetchRequest, findings: _Findings, session: FetchSession | None
 ) -> Slices[list[Part]] | None:
-    """What makes the answer where that may take long; None where what was found only has to be sent."""
+    """What makes the answer where that may take long; None where the findings only have to be sent."""
     if header.api_version < BATCHES_FROM:
-        return _converted(header, request, found)
-    return _looked_at(header, request, found, session) if found.unlooked else None
+        return _converted(header, request, findings)
+    return _looked_at(header, request, findings, session) if findings.unlooked else None
 
 
-def _converted(header: RequestHeader, request: FetchRequest, found: _Found) -> Slices[list[Part]]:
-    """The answer with what was found as messages of the format that a version below 4 has."""
+def _converted(header: RequestHeader, request: FetchRequest, findings: _Findings) -> Slices[list[Part]]:
+    """The answer with the findings as messages of the format that a version below 4 has."""
     version = header.api_version
     results: list[FetchResult] = []
     messages: list[Part | None] = []
-    for partition, result, file_range in zip(request.partitions, found.results, found.ranges, strict=True):
+    for partition, result, file_range in zip(
+        request.partitions, findings.results, findings.ranges, strict=True
+    ):
         converted = b""
         if isinstance(file_range, FileRange):
             try:
@@ -457,29 +459,29 @@ def _converted(header: RequestHeader, request: FetchRequest, found: _Found) -> S
 
 
 def _looked_at(
-    header: RequestHeader, request: FetchRequest, found: _Found, session: FetchSession | None
+    header: RequestHeader, request: FetchRequest, findings: _Findings, session: FetchSession | None
 ) -> Slices[list[Part]]:
     """The answer once somebody has looked at all that is in it."""
-    for place, log in found.unlooked:
-        file_range, result = found.ranges[place], found.results[place]
+    for place, log in findings.unlooked:
+        file_range, result = findings.ranges[place], findings.results[place]
         assert isinstance(file_range, FileRange)
         try:
             part = yield from log.look_at(file_range, past_unreadable=request.past_unreadable)
         except (LogError, OSError) as error:
             code = error_code(error) if isinstance(error, LogError) else ErrorCode.kafka_storage_error
-            found.ranges[place] = None
-            found.results[place] = FetchResult(
+            findings.ranges[place] = None
+            findings.results[place] = FetchResult(
                 *(result.topic, result.partition, code, -1, -1, log.log_start_offset, 0)
             )
             continue
         size = part.count if isinstance(part, FileRange) else len(part)
-        found.ranges[place], found.results[place] = part, result._replace(records_size=size)
-    return _answer(header, found, session)
+        findings.ranges[place], findings.results[place] = part, result._replace(records_size=size)
+    return _answer(header, findings, session)
 
 
-def _answer(header: RequestHeader, found: _Found, session: FetchSession | None) -> list[Part]:
-    results, session_id = found.results, 0
-    ranges = found.ranges
+def _answer(header: RequestHeader, findings: _Findings, session: FetchSession | None) -> list[Part]:
+    results, session_id = findings.results, 0
+    ranges = findings.ranges
     if session is not None:
         session_id = session.session_id
         chosen = session.select(results)

@@ -20,13 +20,13 @@ _MOST_PARTITIONS = 100_000
 _Key = tuple[bytes, int]
 
 
-class _Known:
-    """A partition of a session: what the client asked for, and what it was last told."""
+class _SessionPartition:
+    """A partition of a session: what the client requested, and the offsets of the last answer."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "wanted")
+    __slots__ = ("high_watermark", "log_start_offset", "requested")
 
-    def __init__(self, wanted: FetchPartition) -> None:
-        self.wanted = wanted
+    def __init__(self, requested: FetchPartition) -> None:
+        self.requested = requested
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -45,7 +45,7 @@ class FetchSession:
         self.created_ms = self.used_ms = now_ms
         self.epoch = 1
         self._is_first = True
-        self._partitions: dict[_Key, _Known] = {}
+        self._partitions: dict[_Key, _SessionPartition] = {}
         self._merge(request)
 
     def __len__(self) -> int:
@@ -54,11 +54,11 @@ class FetchSession:
     def _merge(self, request: FetchRequest) -> None:
         for partition in request.partitions:
             key = partition.topic, partition.partition
-            known = self._partitions.get(key)
-            if known is None:
-                self._partitions[key] = _Known(partition)
+            entry = self._partitions.get(key)
+            if entry is None:
+                self._partitions[key] = _SessionPartition(partition)
             else:
-                known.wanted = partition
+                entry.requested = partition
         for key in request.forgotten:
             self._partitions.pop(key, None)
 
@@ -71,7 +71,7 @@ class FetchSession:
 
     def whole(self, request: FetchRequest) -> FetchRequest:
         """The request as if it had named every partition."""
-        return request._replace(partitions=[known.wanted for known in self._partitions.values()])
+        return request._replace(partitions=[entry.requested for entry in self._partitions.values()])
 
     def select(self, results: Sequence[FetchResult]) -> list[int]:
         """Which of the results are to be sent: all at first, and then those that are news.
@@ -80,19 +80,19 @@ class FetchSession:
         """
         chosen = []
         for index, result in enumerate(results):
-            known = self._partitions.get((result.topic, result.partition))
-            if known is None:
+            entry = self._partitions.get((result.topic, result.partition))
+            if entry is None:
                 continue  # forgotten while the fetch was parked
             is_news = (
                 self._is_first
                 or result.error_code != 0
                 or result.records_size > 0
-                or result.high_watermark != known.high_watermark
-                or result.log_start_offset != known.log_start_offset
+                or result.high_watermark != entry.high_watermark
+                or result.log_start_offset != entry.log_start_offset
             )
             # An error is told again until it is gone, and what was told before it then counts as news.
-            known.high_watermark = -1 if result.error_code else result.high_watermark
-            known.log_start_offset = result.log_start_offset
+            entry.high_watermark = -1 if result.error_code else result.high_watermark
+            entry.log_start_offset = result.log_start_offset
             if is_news:
                 chosen.append(index)
                 if result.records_size > 0:

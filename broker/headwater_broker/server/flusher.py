@@ -83,10 +83,10 @@ class Flusher:
         """Calls back those who wait for what is before `end_offset`; with an error, those who wait for more."""
         waiting = self._waiting.pop(log, [])
         still = []
-        for wanted, callback in waiting:
-            if (wanted <= end_offset) is (error is None):
+        for until_offset, callback in waiting:
+            if (until_offset <= end_offset) is (error is None):
                 callback(log, error)
             else:
-                still.append((wanted, callback))
+                still.append((until_offset, callback))
         if still:
             self._waiting[log] = still

@@ -105,8 +105,8 @@ class GroupRecords:
         self._next_s = 0.0
         node.core.on_written(self._written)
 
-    def made_by(self, make: Callable[[], Awaitable[None]]) -> None:
-        """Sets who makes the topic."""
+    def set_creator(self, make: Callable[[], Awaitable[None]]) -> None:
+        """Sets the function that makes the topic."""
         self._make = make
 
     # -- what is appended ------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ class GroupRecords:
                     live.pop(place, None)
                 else:
                     live[place] = None
-            there = self._node.cluster.topics
+            existing = self._node.cluster.topics
             for group, topic, partition in live:
-                if topic not in there:
+                if topic not in existing:
                     self.deleted(group, [(topic, partition)])
 
     # -- the topic -------------------------------------------------------------------------------------
@@ -264,8 +264,8 @@ class GroupRecords:
         return self._node.logs.get(OFFSETS_TOPIC, partition_for(group, len(topic.partitions)))
 
     def _logs(self, partitions: Iterable[int]) -> list[PartitionLog]:
-        found = (self._node.logs.get(OFFSETS_TOPIC, partition) for partition in sorted(partitions))
-        return [log for log in found if log is not None]
+        logs = (self._node.logs.get(OFFSETS_TOPIC, partition) for partition in sorted(partitions))
+        return [log for log in logs if log is not None]
 
     def copy(self) -> None:
         """Has all groups that this broker coordinates copied, where there is a topic: some may have been another's."""

@@ -69,7 +69,7 @@ class GroupRunner:
         self._saves: set[asyncio.Task[None]] = set()
         self._places = GroupPlaces()
         self._loaded = GroupPlaces()
-        self._is_asked = asyncio.Event()
+        self._is_requested = asyncio.Event()
         self.run(self._follow_brokers())
         self.run(self.records.follow_topics())
 
@@ -89,7 +89,7 @@ class GroupRunner:
         if broker.broker_id == self._node.cluster.broker_id:
             if group_id in self.groups or self._has_loaded(group_id):
                 return GroupError.NONE
-            self._is_asked.set()
+            self._is_requested.set()
             return GroupError.COORDINATOR_LOAD_IN_PROGRESS
         self.deliver(self.groups.unload(group_id, self.now_ms()))
         return GroupError.NOT_COORDINATOR
@@ -109,10 +109,10 @@ class GroupRunner:
             CoordinationError: Shared state does not answer.
         """
         places = self._node.cluster.group_places
-        kept = await self._node.ask(self._node.coordinator.kept_groups)
+        generations = await self._node.ask(self._node.coordinator.kept_groups)
         now_ms, time_of_day_ms = self.now_ms(), self._node.clock.now_ms()
         replies = []
-        for group_id, data in kept.items():
+        for group_id, data in generations.items():
             if not self._is_mine(group_id, places) or self._has_loaded(group_id):
                 continue
             try:
@@ -220,8 +220,8 @@ class GroupRunner:
         """
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_asked.wait(), _LOOK_EVERY_S)
-            self._is_asked.clear()
+                await asyncio.wait_for(self._is_requested.wait(), _LOOK_EVERY_S)
+            self._is_requested.clear()
             if self._node.cluster.group_places is not self._places:
                 self._places = self._node.cluster.group_places
                 if len(self._places.brokers) > 1:

@@ -87,14 +87,14 @@ def records_of(log: PartitionLog) -> Iterator[Record]:
     """
     offset = log.log_start_offset
     while offset < log.high_watermark:
-        found = log.read(offset, _READ_BYTES)
-        if not found.count:
+        file_range = log.read(offset, _READ_BYTES)
+        if not file_range.count:
             return
         try:
-            data = os.pread(found.fd, found.count, found.position)
+            data = os.pread(file_range.fd, file_range.count, file_range.position)
         except OSError as error:
             raise StorageError(f"cannot read {log.topic}-{log.partition}: {error.strerror}") from error
-        if len(data) < found.count:
+        if len(data) < file_range.count:
             raise StorageError(f"{log.topic}-{log.partition} became shorter while it was read")
         at = 0
         while at < len(data):

@@ -30,8 +30,8 @@ _SCARCE_PAUSE_S = 0.25
 _EPISODE_S = 10.0
 """So long after the last connection that could not be accepted, the next such one is told again."""
 
-_KEPT_DESCRIPTORS = 64
-_KEPT_SHARE = 8
+_RESERVED_DESCRIPTORS = 64
+_RESERVED_SHARE = 8
 """Descriptors that connections leave to the logs: so many, and no more than this part of all. Without one a log can
 begin no segment, and read none that was closed."""
 
@@ -188,7 +188,7 @@ class Listener:
             self._admit(door, sock, address)
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             is_limited = limit != resource.RLIM_INFINITY
-            if is_limited and fd >= limit - min(_KEPT_DESCRIPTORS, limit // _KEPT_SHARE):
+            if is_limited and fd >= limit - min(_RESERVED_DESCRIPTORS, limit // _RESERVED_SHARE):
                 # The kernel gives the lowest number that is free.
                 self._wait_for_descriptors(door, os.strerror(errno.EMFILE))
                 return

@@ -77,14 +77,14 @@ def parse_listeners(properties: Mapping[str, str]) -> tuple[ListenerSpec, ...]:
                 f"listener {name}: say its protocol, such as listener.security.protocol.map={name}:SASL_SSL"
             )
         host, port = listening[name]
-        told = advertised.get(name)
-        if told is not None and (told[0] == ALL_ADDRESSES or not told[1]):
+        public = advertised.get(name)
+        if public is not None and (public[0] == ALL_ADDRESSES or not public[1]):
             raise UsageError(
                 f"advertised.listeners: {name} needs an address and a port that clients can reach"
             )
         specs.append(
             ListenerSpec(
-                name, protocols[name], host, port, told, is_advertised=not advertised or name in advertised
+                name, protocols[name], host, port, public, is_advertised=not advertised or name in advertised
             )
         )
     return tuple(specs)

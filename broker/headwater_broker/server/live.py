@@ -32,7 +32,7 @@ class LiveSettings:
         """Begins with what the broker was started with."""
         self._static = static
         # Where things are is settled once, and is none of the settings that are read again at a change.
-        self._first = {name: text for name, text in static.given.items() if name not in PLACES}
+        self._first = {name: text for name, text in static.properties.items() if name not in PLACES}
         self._listeners: list[Changed] = []
         self.current = static
         self.of_all_brokers: Mapping[str, str] = {}
@@ -41,7 +41,7 @@ class LiveSettings:
     @property
     def static(self) -> Mapping[str, str]:
         """The properties that were given at the start, as text."""
-        return self._static.given
+        return self._static.properties
 
     def on_change(self, callback: Changed) -> None:
         """Has `callback` called when something changed."""

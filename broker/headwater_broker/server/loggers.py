@@ -63,15 +63,15 @@ def logger_levels() -> dict[str, str]:
     return {name: _word(_logger(name).getEffectiveLevel()) for name in (_ROOT, *sorted(names))}
 
 
-def check_levels(wanted: Mapping[str, str | None]) -> None:
+def check_levels(levels: Mapping[str, str | None]) -> None:
     """Checks changes before any is made.
 
     Raises:
         LoggerError: There is no such logger or level, or the root would be left without one.
     """
-    known = logger_levels()
-    for name, level in wanted.items():
-        if name not in known:
+    existing = logger_levels()
+    for name, level in levels.items():
+        if name not in existing:
             raise LoggerError(f"Logger {name} does not exist!")
         if level is None and name == _ROOT:
             raise LoggerError(f"Removing the log level of the {_ROOT} logger is not allowed")
@@ -82,9 +82,9 @@ def check_levels(wanted: Mapping[str, str | None]) -> None:
             )
 
 
-def set_levels(wanted: Mapping[str, str | None]) -> None:
+def set_levels(levels: Mapping[str, str | None]) -> None:
     """Changes what loggers log; None has one log what the one above it does."""
-    for name, level in wanted.items():
+    for name, level in levels.items():
         _logger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])
 
 

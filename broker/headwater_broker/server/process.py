@@ -88,8 +88,8 @@ async def _serve(options: BrokerOptions, coordinator: Coordinator) -> None:
         loop.add_signal_handler(number, stopping.set)
     # A stop that comes during the start, which may wait long for ZooKeeper, ends it.
     starting = loop.create_task(Broker.start(options, coordinator))
-    stop_wanted = loop.create_task(stopping.wait())
-    await asyncio.wait({starting, stop_wanted}, return_when=asyncio.FIRST_COMPLETED)
+    stop_requested = loop.create_task(stopping.wait())
+    await asyncio.wait({starting, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
@@ -97,7 +97,7 @@ async def _serve(options: BrokerOptions, coordinator: Coordinator) -> None:
     try:
         broker = starting.result()
     except BaseException:
-        stop_wanted.cancel()
+        stop_requested.cancel()
         raise
     # What is alive now stays alive: the collector need not look at it again and again.
     gc.collect()
@@ -105,7 +105,7 @@ async def _serve(options: BrokerOptions, coordinator: Coordinator) -> None:
     host, port = broker.address
     print(f"ready {f'[{host}]' if ':' in host else host}:{port}", flush=True)
     _LOG.info("broker %d serves %s on %s:%d", options.broker_id, options.data_dir, host, port)
-    await stop_wanted
+    await stop_requested
     _LOG.info("stopping")
     await broker.stop()
     _LOG.info("stopped")

@@ -140,12 +140,12 @@ class _Produced:
 
 def _frames(parts: bytes) -> list[tuple[int, int, int]]:
     """Correlation id, beginning and end of each of whole frames; none where that is not what they are."""
-    found, position = [], 0
+    frames, position = [], 0
     while position + _FRAME_START.size <= len(parts):
         size, correlation_id = _FRAME_START.unpack_from(parts, position)
-        found.append((correlation_id, position, position + _SIZE_BYTES + size))
+        frames.append((correlation_id, position, position + _SIZE_BYTES + size))
         position += _SIZE_BYTES + size
-    return found if position == len(parts) else []
+    return frames if position == len(parts) else []
 
 
 class ProduceHandler:
@@ -195,13 +195,13 @@ class ProduceHandler:
             log = self._find(work, topic, partition)
             if log is None:
                 continue
-            left = allowance.remaining
+            remaining = allowance.remaining
             try:
                 records = work.prepared(frame[start:end], allowance)
                 appended = log.append(records, now_ms=now_ms, may_begin=may_begin, allowance=allowance)
             except TooMuchAtOnceError:
                 rest = _copied(frame, places[number:])
-                large = [rest.pop(0)] if left == _LOOKED_AT_A_TICK else []
+                large = [rest.pop(0)] if remaining == _LOOKED_AT_A_TICK else []
                 self._go_on_later(connection, work, rest, large, may_begin)
                 return
             except (LogError, TransactionRefused, ApiError) as error:
@@ -385,25 +385,25 @@ class ProduceHandler:
         log_start_offset = log.log_start_offset
         version, count, done = form.api_version, len(records), 0
         parts_before = len(connection.output)
-        found: list[int] = []
+        offsets: list[int] = []
         while done < count:
             base_offsets = log.append_plain(records, done, now_ms=now_ms)
-            taken = len(base_offsets)
-            if taken:
-                found = found + base_offsets if found else base_offsets
+            step = len(base_offsets)
+            if step:
+                offsets = offsets + base_offsets if offsets else base_offsets
                 if acks:
-                    ids = correlation_ids[done : done + taken] if taken < count else correlation_ids
+                    ids = correlation_ids[done : done + step] if step < count else correlation_ids
                     connection.output.append(
                         encode_all_produced(ids, base_offsets, version, topic, partition, log_start_offset)
                     )
-                done += taken
+                done += step
             if done < count:
                 try:
                     batch = records[done] if version >= ZSTD_FROM else without_zstd(records[done])
                     appended = log.append(batch, now_ms=now_ms, allowance=self._allowance())
                 except LogError:
                     break
-                found.append(appended.base_offset)
+                offsets.append(appended.base_offset)
                 if acks:
                     connection.output.append(
                         encode_produced(
@@ -422,14 +422,14 @@ class ProduceHandler:
         produced = None
         if acks:
             produced = _Produced(version, correlation_ids[:done], [], parts_before)
-            produced.base_offsets = found
+            produced.base_offsets = offsets
         self._core.dirty(log, connection, produced)
         return skip_frames(buffer, start, done)
 
     def _lacks_replicas(self, log: PartitionLog) -> bool:
         """Whether fewer replicas are in sync than acks=all asks for."""
-        wanted = log.config.min_insync_replicas
-        return wanted > 1 and self._cluster.lacks_replicas(log.topic, log.partition, wanted)
+        required = log.config.min_insync_replicas
+        return required > 1 and self._cluster.lacks_replicas(log.topic, log.partition, required)
 
     def _answer_flushed(self, deferred: Deferred, work: "_Work") -> None:
         waiting = len(work.unflushed)

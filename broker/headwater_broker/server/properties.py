@@ -257,11 +257,11 @@ _PER_LISTENER = (
 def checked_override(name: str) -> str:
     """`listener.name.<listener>.[<mechanism>.]<property>`, where the listener may have a property of its own."""
     prefix, listener, rest = name[: len(LISTENER_PREFIX)], *name[len(LISTENER_PREFIX) :].partition(".")[::2]
-    known = any(
+    is_per_listener = any(
         each in (rest, rest.partition(".")[2]) or (each.endswith(".") and each in f".{rest}")
         for each in _PER_LISTENER
     )
-    if not listener or not known:
+    if not listener or not is_per_listener:
         raise UsageError(
             f"broker property {name}: after listener.name.<listener>. comes one of {', '.join(_PER_LISTENER)}..."
         )
@@ -327,8 +327,8 @@ def parse_property(spec: Property, text: str, display_name: str | None = None) -
     try:
         value = readers[spec.kind](text.lower() if spec.kind == "BOOLEAN" else text)
     except (ValueError, KeyError):
-        wanted = {"BOOLEAN": "true or false", "DOUBLE": "a number"}.get(spec.kind, "a whole number")
-        raise UsageError(f"broker property {name}={text} is not allowed: give {wanted}") from None
+        expected = {"BOOLEAN": "true or false", "DOUBLE": "a number"}.get(spec.kind, "a whole number")
+        raise UsageError(f"broker property {name}={text} is not allowed: give {expected}") from None
     if name in REPLICATION_FACTORS:
         check_replication_factor(name, text)
     if spec.kind in ("INT", "LONG", "DOUBLE") and not spec.low <= float(value or 0) <= spec.high:

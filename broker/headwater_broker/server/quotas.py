@@ -32,8 +32,8 @@ from headwater_broker.wire.fetch import encode_fetch_response
 
 _INT = Struct(">i")
 _FRAME_START_BYTES = 8  # length prefix, correlation id
-_KEPT = 10_000
-_LONGEST_KEPT_CHARS = 256
+_MOST_ENTRIES = 10_000
+_LONGEST_NAME_CHARS = 256
 """Of what a client calls itself, up to 32 kB, which would be kept for each of those."""
 
 Configs = Mapping[ConfigKind, Mapping[str, Mapping[str, str]]]
@@ -90,7 +90,7 @@ class Quotas:
             return 0.0
         rate = self._connection_rates.get(host)
         if rate is None:
-            if len(self._connection_rates) >= _KEPT:
+            if len(self._connection_rates) >= _MOST_ENTRIES:
                 self._connection_rates.clear()
             rate = self._connection_rates[host] = Rate(self._samples, self._window_s)
         now_s = self._clock.monotonic()
@@ -102,13 +102,13 @@ class Quotas:
 
     def record(self, quota: Quota, user: str, client_id: str, amount: float) -> float:
         """Counts what somebody used; returns how many seconds to wait for that."""
-        found = self.table.find(quota, user, client_id)
-        if found is None:
+        match = self.table.find(quota, user, client_id)
+        if match is None:
             return 0.0
-        limit, name = found[0], _brief(found[1])
+        limit, name = match[0], _brief(match[1])
         rate = self._rates.get((quota, name))
         if rate is None:
-            if len(self._rates) >= _KEPT:
+            if len(self._rates) >= _MOST_ENTRIES:
                 self._rates.clear()
             rate = self._rates[quota, name] = Rate(self._samples, self._window_s)
         now_s = self._clock.monotonic()
@@ -124,13 +124,13 @@ class Quotas:
     def mutation(self, connection: Connection, client_id: str, *, is_strict: bool) -> "MutationQuota":
         """The account of one request that changes topics."""
         user = connection.principal.name
-        found = self.table.find(Quota.MUTATION, user, client_id)
-        if found is None:
+        match = self.table.find(Quota.MUTATION, user, client_id)
+        if match is None:
             return MutationQuota(None, 0.0, self._clock, is_strict=is_strict)
-        limit, name = found[0], _brief(found[1])
+        limit, name = match[0], _brief(match[1])
         bucket = self._buckets.get(name)
         if bucket is None:
-            if len(self._buckets) >= _KEPT:
+            if len(self._buckets) >= _MOST_ENTRIES:
                 self._buckets.clear()
             bucket = self._buckets[name] = TokenBucket(self._mutation_samples, self._mutation_window_s)
         return MutationQuota(bucket, limit, self._clock, is_strict=is_strict)
@@ -268,7 +268,7 @@ class Meter:
 def _brief(name: Name) -> Name:
     """The name, or a digest in the place of a long client id."""
     user, client_id = name
-    if client_id is None or len(client_id) <= _LONGEST_KEPT_CHARS:
+    if client_id is None or len(client_id) <= _LONGEST_NAME_CHARS:
         return name
     return user, sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()
 

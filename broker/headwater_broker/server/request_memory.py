@@ -73,10 +73,10 @@ class RequestMemory:
     def release(self, holder: Holder) -> None:
         """Gives back what a holder has, and lets the others have it."""
         self._waiting.pop(holder, None)
-        held = self._held.pop(holder, None)
-        if held is None:
+        entry = self._held.pop(holder, None)
+        if entry is None:
             return
-        self._used_bytes -= held[0]
+        self._used_bytes -= entry[0]
         if self._used_bytes < self._limit_bytes:
             waiting, self._waiting = self._waiting, {}
             for each, since_s in waiting.items():

@@ -22,13 +22,13 @@ _Key = tuple[str, bytes | None, str, int]
 
 
 @dataclass(slots=True)
-class _Told:
-    """What a client was told.
+class _Notice:
+    """A notice to a client that offsets are lost.
 
     Attributes:
         offset: Behind the lost ones.
         connection: The one that it fetches with.
-        at_s: When it was told last.
+        at_s: When it was sent last.
         times: How often.
     """
 
@@ -48,7 +48,7 @@ class Resets:
             now_s: A monotonic clock.
         """
         self._now_s = now_s
-        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+        self._notices: OrderedDict[_Key, _Notice] = OrderedDict()
 
     def tell(
         self, connection: Connection, client_id: bytes | None, topic: str, partition: int, offset: int
@@ -56,15 +56,15 @@ class Resets:
         """A client is told that offsets are lost, and `offset` is behind them."""
         connection.resets[topic, partition] = offset
         key = connection.host, client_id, topic, partition
-        told = self._told.pop(key, None)
-        if told is None or told.offset != offset:
-            told = _Told(offset, connection, self._now_s())
+        notice = self._notices.pop(key, None)
+        if notice is None or notice.offset != offset:
+            notice = _Notice(offset, connection, self._now_s())
         else:
-            told.times += 1
-            told.connection, told.at_s = connection, self._now_s()
-        self._told[key] = told
-        if len(self._told) > _MOST:
-            self._told.popitem(last=False)
+            notice.times += 1
+            notice.connection, notice.at_s = connection, self._now_s()
+        self._notices[key] = notice
+        if len(self._notices) > _MOST:
+            self._notices.popitem(last=False)
 
     def forget(self, connection: Connection, topic: str, partition: int) -> None:
         """A client reads on."""
@@ -75,12 +75,12 @@ class Resets:
         key = connection.host, client_id, topic, partition
         offset = connection.resets.pop((topic, partition), None)
         if offset is not None:
-            self._told.pop(key, None)
+            self._notices.pop(key, None)
             return offset
-        told = self._told.get(key)
-        if told is None or told.times < _TWICE or told.connection is connection:
+        notice = self._notices.get(key)
+        if notice is None or notice.times < _TWICE or notice.connection is connection:
             return None
-        if told.connection.is_closed or self._now_s() - told.at_s > _AT_ONCE_S:
+        if notice.connection.is_closed or self._now_s() - notice.at_s > _AT_ONCE_S:
             return None
-        del self._told[key]
-        return told.offset
+        del self._notices[key]
+        return notice.offset

@@ -57,8 +57,8 @@ class SaslSettings:
         self.mechanisms = tuple(filter(None, (each.strip() for each in texts)))
         for mechanism in self.mechanisms:
             if mechanism not in (_PLAIN, *_SCRAM):
-                known = ", ".join((_PLAIN, *_SCRAM))
-                raise UsageError(f"sasl.enabled.mechanisms of {listener}: {mechanism} is not one of {known}")
+                names = ", ".join((_PLAIN, *_SCRAM))
+                raise UsageError(f"sasl.enabled.mechanisms of {listener}: {mechanism} is not one of {names}")
         self.clock = clock
         self.max_frame_bytes = settings.socket_request_max_bytes
         self.max_token_bytes = settings.sasl_server_max_receive_size

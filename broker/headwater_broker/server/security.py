@@ -61,7 +61,7 @@ class SecurityState(Watcher):
         self.token_key = settings.delegation_token_secret_key or settings.delegation_token_master_key
         super().__init__(coordinator, ask)
         self._clock = clock
-        self._wanted: set[ChangeKind] = set()
+        self._stale: set[ChangeKind] = set()
         self._on_client_configs: list[Callable[[ClientConfigs], None]] = []
         self._on_rules: list[Callable[[bool], None]] = []
 
@@ -80,20 +80,20 @@ class SecurityState(Watcher):
     def note(self, change: Change) -> None:
         """Takes a report of a watch."""
         if change.kind in (ChangeKind.CONNECTED, ChangeKind.SESSION_RESTORED):
-            self._wanted |= _ALL
+            self._stale |= _ALL
         elif change.kind not in _ALL or (change.name or "").startswith(_TOPIC_PREFIXES):
             return
-        self._wanted.add(change.kind) if change.kind in _ALL else None
+        self._stale.add(change.kind) if change.kind in _ALL else None
         self._wake.set()
 
     async def _act(self) -> None:
-        wanted, self._wanted = self._wanted, set()
+        stale, self._stale = self._stale, set()
         try:
-            await self.refresh(*wanted)
+            await self.refresh(*stale)
         except CoordinationError as error:
             # What is known stays in force: nobody gains a right by cutting this broker off.
             _LOG.warning("rules and users cannot be read, trying again: %s", shown(error, MESSAGE_CHARS))
-            self._wanted |= wanted
+            self._stale |= stale
             await asyncio.sleep(RETRY_S)
             self._wake.set()
 

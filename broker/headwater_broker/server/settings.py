@@ -116,7 +116,7 @@ class BrokerSettings:
     zookeeper_connection_timeout_ms: int = 6000
     zookeeper_session_timeout_ms: int = 18_000
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
-    given: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
     listener_overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def of_listener(self, listener: str, name: str, mechanism: str | None = None) -> str | None:
@@ -181,7 +181,7 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
     if fields.get("authorizer_class_name"):
         # As Kafka's authorizers have it: a file that names one means what it does not allow to be refused.
         fields.setdefault("allow_everyone_if_no_acl_found", False)
-    settings = BrokerSettings(log=log, given=dict(properties), listener_overrides=overrides)
+    settings = BrokerSettings(log=log, properties=dict(properties), listener_overrides=overrides)
     return dataclasses.replace(settings, **fields)  # type: ignore[arg-type]
 
 

@@ -105,7 +105,7 @@ class Work:
         then: Then,
         drop: Callable[[], object] = lambda: None,
         *,
-        is_begun: bool = False,
+        is_continuation: bool = False,
     ) -> None:
         """Works until it is done, at once if that is soon.
 
@@ -115,7 +115,8 @@ class Work:
             slices: The work.
             then: Called with the result, or with the error.
             drop: Called where the work is dropped.
-            is_begun: It goes on with what other work has made, which is held until then: it is the next to be begun.
+            is_continuation: It goes on with the result of other work, which takes memory until then. It is begun before
+                the work that waits.
         """
         if connection.is_closed:  # nobody would give it a turn, and it would hold its place for ever
             slices.close()
@@ -127,7 +128,7 @@ class Work:
             self._running.add(work)
             self._step(work)
         elif not self._advance(work, _SHORT_S):
-            (self._waiting.appendleft if is_begun else self._waiting.append)(work)
+            (self._waiting.appendleft if is_continuation else self._waiting.append)(work)
 
     def answer(self, connection: Connection, slices: Slices[_Result]) -> _Result | Awaitable[_Result]:
         """The result; something to wait for where it takes longer.

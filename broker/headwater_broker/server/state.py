@@ -22,7 +22,7 @@ from headwater_broker.log import (
     PartitionLog,
     Slices,
 )
-from headwater_broker.server.cluster import ClusterView, Wanted
+from headwater_broker.server.cluster import ClusterView, StaleParts
 from headwater_broker.server.internal_topics import INTERNAL_TOPICS
 from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.slices import Pieces
@@ -59,11 +59,11 @@ class StateKeeper(Watcher):
         self._seen: set[tuple[str, int, bytes]] = set()
         self._has_opened = False
         self._on_log_gone = on_log_gone
-        self._wanted = Wanted()
+        self._stale = StaleParts()
         self._waiters: list[asyncio.Future[None]] = []
         self._configured: dict[str, dict[str, str]] = {}
         self._again: asyncio.TimerHandle | None = None
-        self._told: dict[tuple[str, int], str] = {}
+        self._reported: dict[tuple[str, int], str] = {}
         self._undeleted: set[str] = set()
 
     def note(self, change: Change) -> None:
@@ -72,7 +72,7 @@ class StateKeeper(Watcher):
             _LOG.warning("shared state: %s", change.kind.value)
         elif change.kind in (ChangeKind.CONNECTED, ChangeKind.SESSION_RESTORED):
             _LOG.info("shared state: %s", change.kind.value)
-        self._wanted.add(change)
+        self._stale.add(change)
         self._wake.set()
 
     async def load(self) -> None:
@@ -81,25 +81,25 @@ class StateKeeper(Watcher):
         Raises:
             CoordinationError: Shared state cannot be reached.
         """
-        wanted = Wanted()
-        wanted.add_everything()
-        await self._refresh(wanted)
+        stale = StaleParts()
+        stale.add_everything()
+        await self._refresh(stale)
 
     async def settle(self, *changes: Change) -> None:
         """Returns once what these changes say has been read and acted on."""
         for change in changes:
-            self._wanted.add(change)
+            self._stale.add(change)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(future)
         self._wake.set()
         await future
 
     async def _act(self) -> None:
-        wanted, self._wanted = self._wanted, Wanted()
+        stale, self._stale = self._stale, StaleParts()
         waiters, self._waiters = self._waiters, []
         while True:
             try:
-                await self._refresh(wanted)
+                await self._refresh(stale)
                 break
             except CoordinationError as error:
                 _LOG.warning("shared state cannot be read, trying again: %s", shown(error, MESSAGE_CHARS))
@@ -112,9 +112,9 @@ class StateKeeper(Watcher):
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _refresh(self, wanted: Wanted) -> None:
+    async def _refresh(self, stale: StaleParts) -> None:
         async with self._reading:
-            snapshot = await self._ask(wanted.read, self._coordinator)
+            snapshot = await self._ask(stale.read, self._coordinator)
             self._view.apply(snapshot)
             configs = self._view.broker_configs
             self._live.take(configs.get(ALL_BROKERS, {}), configs.get(str(self._view.broker_id), {}))
@@ -146,8 +146,8 @@ class StateKeeper(Watcher):
     def _tell(self, name: str, partition: int, what: str, error: LogError) -> None:
         """Says once what the disk refuses: it is tried again and again."""
         message = f"{what}: {error}"
-        if self._told.get((name, partition)) != message:
-            self._told[name, partition] = message
+        if self._reported.get((name, partition)) != message:
+            self._reported[name, partition] = message
             _LOG.error("%s-%d %s", shown(name), partition, shown(message, MESSAGE_CHARS))
 
     # -- acting ----------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class StateKeeper(Watcher):
                 log = self._create_log(name, partition, topic_id, log)
             log.become_leader(leader_epoch)
             self._view.missing.discard((name, partition))
-            self._told.pop((name, partition), None)
+            self._reported.pop((name, partition), None)
         except LogError as error:
             self._tell(name, partition, "cannot be led", error)
             if self._manager.get(name, partition) is None:
@@ -259,7 +259,7 @@ class StateKeeper(Watcher):
                         self._tell(name, partition, "cannot be removed", error)
                         undeleted.add(name)
                         continue
-                    self._told.pop((name, partition), None)
+                    self._reported.pop((name, partition), None)
                 if state.leader == self._view.broker_id:
                     epoch = state.leader_epoch + 1
                     gone[name, partition] = PartitionState(

@@ -107,10 +107,10 @@ class TlsSettings:
 
     def _load_trusted(self, context: ssl.SSLContext) -> None:
         self._check_type("ssl.truststore.type")
-        wanted = (self._get("ssl.client.auth") or "none").lower()
-        if wanted not in _CLIENT_AUTH:
-            raise self._wrong("ssl.client.auth", f"{wanted}: write none, requested or required")
-        context.verify_mode = _CLIENT_AUTH[wanted]
+        client_auth = (self._get("ssl.client.auth") or "none").lower()
+        if client_auth not in _CLIENT_AUTH:
+            raise self._wrong("ssl.client.auth", f"{client_auth}: write none, requested or required")
+        context.verify_mode = _CLIENT_AUTH[client_auth]
         location, text = self._get("ssl.truststore.location"), self._get("ssl.truststore.certificates")
         try:
             if location is not None:
@@ -209,9 +209,9 @@ class TlsChannel(Channel):
         if self._reading and not self.connection.is_closed and self._tls.pending():
             self._loop.call_soon(self._on_readable)
 
-    def _watch_reads(self, wanted: bool) -> None:
-        super()._watch_reads(wanted)
-        if wanted and self._is_greeted:
+    def _watch_reads(self, enabled: bool) -> None:
+        super()._watch_reads(enabled)
+        if enabled and self._is_greeted:
             self._read_on()
 
     def _send_file(self, file_range: FileRange) -> bool:

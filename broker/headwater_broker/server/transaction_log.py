@@ -39,11 +39,11 @@ class TransactionLog:
             UnreadableTransactionError: A record is no transaction's.
             UnreadableBatchError: A batch is no records.
         """
-        found: dict[str, Transaction] = {}
+        transactions: dict[str, Transaction] = {}
         for key, value in records_of(self.log):
             transactional_id = decode_key(key)
             if value is None:
-                found.pop(transactional_id, None)
+                transactions.pop(transactional_id, None)
             else:
-                found[transactional_id] = decode_value(transactional_id, value)
-        return list(found.values())
+                transactions[transactional_id] = decode_value(transactional_id, value)
+        return list(transactions.values())

@@ -164,24 +164,24 @@ class TransactionRunner:
 
     def _log_at(self, partition: int) -> TransactionLog:
         log = self._node.logs.get(TRANSACTION_TOPIC, partition)
-        known = self._logs.get(partition)
-        if known is not None and known.log is log:
+        existing = self._logs.get(partition)
+        if existing is not None and existing.log is log:
             if log.offline is not None:
                 raise ApiError(ErrorCode.coordinator_not_available, str(log.offline))
-            return known
-        if known is not None:
+            return existing
+        if existing is not None:
             del self._logs[partition]
             ids = [each.transactional_id for each in self.coordinator.transactions()]
             self.coordinator.unload(each for each in ids if self.partition_of(each) in (None, partition))
         if log is None:
             raise ApiError(ErrorCode.not_coordinator, f"{TRANSACTION_TOPIC}-{partition} is not here")
-        found = TransactionLog(log, self._writes)
+        opened = TransactionLog(log, self._writes)
         try:
-            prepared = self.coordinator.load(found.read())
+            prepared = self.coordinator.load(opened.read())
         except (LogError, UnreadableTransactionError, UnreadableBatchError) as error:
             message = f"{TRANSACTION_TOPIC}-{partition} cannot be read: {error}"
             raise ApiError(ErrorCode.coordinator_not_available, message) from error
-        self._logs[partition] = found
+        self._logs[partition] = opened
         for transaction in sorted(prepared, key=lambda each: each.updated_ms):
             _LOG.info(
                 "going on with the transaction of %s, which is in the state %s",
@@ -189,7 +189,7 @@ class TransactionRunner:
                 transaction.state.title,
             )
             self._spawn(self._resume(transaction), transaction.transactional_id)
-        return found
+        return opened
 
     async def _store(self, transition: Transition) -> None:
         """Makes a decision one.
@@ -373,7 +373,7 @@ class TransactionRunner:
                 self._offsets.blocked.difference_update(transaction.offsets)
 
     async def _until_done(self, transaction: Transaction) -> None:
-        is_told = is_marked = False
+        is_reported = is_marked = False
         while True:
             try:
                 if not is_marked:
@@ -382,13 +382,13 @@ class TransactionRunner:
                 await self._apply_offsets(transaction)
                 return
             except (LogError, CoordinationError) as error:
-                if not is_told:
+                if not is_reported:
                     _LOG.warning(
                         "the transaction of %s waits: %s",
                         shown(transaction.transactional_id),
                         shown(error, MESSAGE_CHARS),
                     )
-                is_told = True
+                is_reported = True
                 self._offsets.blocked.update(transaction.offsets)
             await asyncio.sleep(_RETRY_S)
 
@@ -398,7 +398,7 @@ class TransactionRunner:
         Raises:
             ApiError: Another broker coordinates the id now.
         """
-        is_told = False
+        is_reported = False
         while True:
             now_ms = self._node.clock.now_ms()
             transition = self.coordinator.complete(now_ms, transaction.transactional_id)
@@ -410,13 +410,13 @@ class TransactionRunner:
             except ApiError as error:
                 if error.code is not ErrorCode.coordinator_not_available:
                     raise
-                if not is_told:
+                if not is_reported:
                     _LOG.warning(
                         "the transaction of %s waits to be complete: %s",
                         shown(transaction.transactional_id),
                         shown(error, MESSAGE_CHARS),
                     )
-                is_told = True
+                is_reported = True
                 self._offsets.blocked.update(transaction.offsets)
             await asyncio.sleep(_RETRY_S)
 

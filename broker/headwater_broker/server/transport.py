@@ -367,12 +367,12 @@ class Channel:
         self._watch_reads(False)
         self._loop.add_writer(self.sock, self._on_writable)
 
-    def _watch_reads(self, wanted: bool) -> None:
-        if wanted and not self._reading:
+    def _watch_reads(self, enabled: bool) -> None:
+        if enabled and not self._reading:
             self._loop.add_reader(self.sock, self._on_readable)
-        elif not wanted and self._reading:
+        elif not enabled and self._reading:
             self._loop.remove_reader(self.sock)
-        self._reading = wanted
+        self._reading = enabled
 
     def refuse(self, reason: str) -> None:
         """Closes the connection and says why in the log."""

@@ -44,7 +44,7 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     producer_ids = ProducerIds(node)
     transactions = TransactionRunner(node, writes, producer_ids, offsets)
     topics = TopicAdmin(node)
-    runner.records.made_by(partial(topics.create_internal, OFFSETS_TOPIC))
+    runner.records.set_creator(partial(topics.create_internal, OFFSETS_TOPIC))
     MetadataApis(node, topics, transactions)
     ConfigApis(node)
     OffsetApis(node)
