@@ -87,12 +87,12 @@ A record batch (magic 2)::
 
     timestamp of a record = base timestamp + its delta, offset = base offset + its delta
 
-Batches are stored as they were sent, once every record was looked at (`inspection`). The broker makes the greatest
-timestamp right where a client did not, and writes base offset and leader epoch into them, which the
-checksum leaves out, and where the topic says so the time; only where its compression.type names a codec are those
-of another one compressed anew. Offsets are consecutive, except where compaction
-removed records: a batch that it rewrote keeps base offset and last offset delta, codec and sequence numbers, and
-may have no records at all, where its producer is still remembered.
+Batches are stored as they were sent, once every record was checked (`inspection`). The broker corrects the greatest
+timestamp where a client's is wrong. It writes base offset and leader epoch into them, which the checksum leaves out,
+and the time where the topic says so. Where the topic's compression.type names a codec, batches of another codec are
+compressed anew. Offsets are consecutive, except where compaction removed records: a batch that it rewrote keeps base
+offset and last offset delta, codec and sequence numbers, and may have no records at all, where its producer is still
+remembered.
 
 An offset index has entries of 8 bytes: offset - N (4), position (4). The offset is the last one of the batch
 that begins at that position of the log. A batch gets an entry when more than index.interval.bytes lie between

@@ -1,6 +1,7 @@
-"""Open files whose names were taken from them: somebody removed them, or put others in their place.
+"""Open files that have lost their names: somebody removed the files, or put others in their place.
 
-What they hold would go with the process, and be served until then: it is written again where a start looks for it.
+The broker can read such a file until its process ends, and then the records are lost. So the file is written again
+where the next start looks for it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def is_astray(fs: FileSystem, file: OpenFile) -> bool:
 def write_again(
     fs: FileSystem, directory: str, segment: Segment, file: OpenFile, end_position: int
 ) -> str | None:
-    """Gives a segment a copy of its open file, under the name that this had. It is rare, and takes as long as it takes.
+    """Writes a segment's open file again, under the name that it had, and has the segment use the copy.
+
+    This is rare, so that it may take long.
 
     Args:
         fs: Files.

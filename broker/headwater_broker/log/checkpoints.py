@@ -96,7 +96,7 @@ def decode_meta_properties(data: bytes) -> dict[str, str]:
     """Every field of it.
 
     Raises:
-        DamagedCheckpointError: It says no version that there is.
+        DamagedCheckpointError: Its version is unknown.
         LogDirError: It is of a broker in KRaft mode.
     """
     fields = _decode_properties(data, "=")
@@ -139,7 +139,7 @@ def parse_uuid(text: str) -> bytes:
 
 
 def is_slip(one: bytes, other: bytes) -> bool:
-    """Whether two ids are written alike but for one character: damage, as ids that were drawn differ in most."""
+    """Whether two ids differ in one character only. That is damage: ids that were drawn at random differ in most."""
     pairs = zip(format_uuid(one), format_uuid(other), strict=True)
     return sum(first != second for first, second in pairs) == 1
 

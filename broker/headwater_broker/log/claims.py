@@ -34,7 +34,7 @@ def is_wrong(header: HeaderTuple) -> bool:
 
 
 def greatest_ms(fs: FileSystem, fd: int, position: int, size: int, header: HeaderTuple) -> int:
-    """The greatest timestamp of the batch that is there: as claimed, unless that cannot be.
+    """The greatest timestamp of a stored batch: the one that its header claims, unless that is impossible.
 
     Where the records cannot be read, the first one's is all that is known.
 

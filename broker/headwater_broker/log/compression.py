@@ -7,7 +7,7 @@ import struct
 import cramjam
 
 MAX_DECOMPRESSED_BYTES = 64 << 20
-"""Where a batch claims to be larger, it is not opened."""
+"""A batch that claims to be larger is not decompressed."""
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
@@ -30,7 +30,7 @@ _ZSTD_LEVEL = 3
 LONGEST_MAGIC_BYTES = 4
 
 _MAGICS = {GZIP: b"\x1f\x8b", SNAPPY: b"", LZ4: _LZ4_MAGIC, ZSTD: b"\x28\xb5\x2f\xfd"}
-"""How what each codec writes begins; raw snappy may begin with anything."""
+"""The first bytes of what each codec writes; raw snappy may begin with any."""
 
 _LENGTH = struct.Struct(">i")
 _LZ4_LENGTH = struct.Struct("<I")
@@ -41,13 +41,13 @@ class UndecodableError(Exception):
 
 
 def is_likely(start: bytes | memoryview, codec: int) -> bool:
-    """Whether data that begin so can be what a codec writes; False for an unknown one."""
+    """Whether a codec can have written data that begin with these bytes; False for an unknown codec."""
     magic = _MAGICS.get(codec)
     return magic is not None and bytes(start).startswith(magic)
 
 
 def decompress(data: bytes | memoryview, codec: int) -> bytes:
-    """What was compressed.
+    """The decompressed data.
 
     Raises:
         UndecodableError: Not that codec's, an unknown codec, or more than `MAX_DECOMPRESSED_BYTES`.
@@ -126,7 +126,7 @@ def _lz4_block(data: bytes, level: int | None) -> bytes:
 
 
 def with_lz4_checksum(data: bytes, *, broken: bool = False) -> bytes:
-    """An LZ4 frame with the checksum of its header made right; other data as they are.
+    """An LZ4 frame with the right checksum in its header; other data as they are.
 
     Args:
         data: What may be a frame.

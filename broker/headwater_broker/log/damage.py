@@ -22,7 +22,7 @@ from headwater_broker.log.fs import FileSystem
 _CHUNK_BYTES = 4 << 20
 
 _SEARCHED_BYTES = 64 << 20
-"""A single batch is hardly larger: where more is left, the file was not merely cut off in its last one."""
+"""A batch is hardly larger: where more bytes remain, the file was not merely cut off within its last batch."""
 
 _MAYBE_HEADER = re.compile(rb"(?=\x00\x00.{6}[\x00-\x07].{7}\x02)", re.DOTALL)
 """Base offset and length of a likely size, then the magic."""
@@ -57,7 +57,7 @@ def save_broken(
 
 
 def unused_broken_path(fs: FileSystem, directory: str, offset: int) -> str:
-    """Where to keep what is of no use for bytes that begin with `offset`."""
+    """A path that is free for damaged bytes that begin with `offset`."""
     number = 0
     path = paths.segment_path(directory, offset, paths.BROKEN_SUFFIX)
     while fs.exists(path):

@@ -1,7 +1,8 @@
-"""What was compressed, piece by piece, so that what it all comes to need be neither held nor waited for.
+"""Decompresses data piece by piece, so that nobody has to hold the whole result, or to wait for it.
 
-What a client compressed may come to much, or to nothing: a megabyte holds a hundred thousand frames, members or blocks
-of which each is empty and takes its time. So a piece, which may be empty, comes after a bounded amount of work.
+What a client compressed may decompress to much, or to nothing: a megabyte holds a hundred thousand frames, members or
+blocks that are empty and take their time all the same. So a piece, which may be empty, comes after a bounded amount of
+work.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headwater_broker.log.compression import (
 
 _GZIP_INPUT_BYTES = 16 << 10
 _GZIP_EMPTY_INPUT_BYTES = 1 << 10
-"""How much is taken in at once of what comes to less than it is, so that it costs much for what comes out of it."""
+"""How much is read at once of data that decompress to less than they are: they cost much for what comes out."""
 
 _LZ4_INPUT_BYTES = 64 << 10
 
@@ -35,7 +36,7 @@ _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 _ZSTD_BLOCK_BYTES = 128 << 10
 """The most that comes out of a block (RFC 8878, 3.1.1.2.4)."""
 _ZSTD_LEAST_BLOCK_BYTES = 4 << 10
-"""What a block counts for that comes to less."""
+"""How much a block counts for that decompresses to less."""
 _ZSTD_RLE, _ZSTD_PACKED = 1, 2
 _ZSTD_WINDOW_BYTES = 1 << 27
 """Windows are those that Kafka's reader takes."""
@@ -48,7 +49,7 @@ _idle_zstd: list[zstandard.ZstdDecompressor] = []
 
 
 def decompressed_slices(data: bytes | memoryview, codec: int, size: int) -> Iterator[bytes | memoryview]:
-    """The pieces. Several frames one after the other are read as one, as Kafka's readers do; all else is an error.
+    """Decompresses in pieces. Several frames in a row are read as one, as Kafka's readers do; all else is an error.
 
     Args:
         data: What to decompress.
@@ -152,9 +153,9 @@ def _zstd_slices(data: bytes | memoryview, size: int) -> Iterator[bytes]:
 
 
 def _zstd_ends(data: memoryview, at: int, size: int, *, has_checksum: bool) -> Iterator[int]:
-    """Where a frame may be cut, up to its end, so that no more than `size` bytes, or one block, come out of each part.
+    """Positions to cut a frame at, the last one its end: each part decompresses to at most `size` bytes, or one block.
 
-    Its reader bounds what comes out of it, but not what it takes in for that (RFC 8878, 3.1.1).
+    zstd's reader bounds its output, but not the input that it reads for it (RFC 8878, 3.1.1).
     """
     at += zstandard.frame_header_size(data[at:])
     is_last = False

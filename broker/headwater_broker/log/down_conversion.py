@@ -32,13 +32,13 @@ _RECORDS_AT_ONCE = 128
 """So many are looked at before the work may be put aside."""
 
 _PACKED_BYTES = 256 << 10
-"""How much one compressed message holds at most, beside its last one: more takes long to compress in one go."""
+"""How many bytes of messages are compressed into one, beside the last of them: more takes long in one go."""
 
 _OPENED_BYTES = 4 << 20
-"""How much is made of one partition's compressed batches: they may come to next to nothing once they are compressed."""
+"""How many bytes of messages one partition's compressed batches give: compressed anew, these may be next to nothing."""
 
 _SKIPPED_FROM = 10_000
-"""Of a compressed batch of more records, those before the first that is wanted are left out."""
+"""In a compressed batch of more records, those before the first one requested are left out."""
 
 
 def messages_of_batches(
@@ -46,8 +46,8 @@ def messages_of_batches(
 ) -> Slices[bytes]:
     """The messages that a Fetch request below version 4 gets for whole record batches, as Kafka makes them.
 
-    Headers and transaction markers are left out, as are records before `first_offset` that are not compressed. What
-    was compressed is so again, in several messages where it is large.
+    Headers and transaction markers are left out, as are records before `first_offset` that are not compressed.
+    Compressed records are compressed again, in several messages where they are large.
 
     Args:
         batches: Whole batches, as they are stored.
@@ -70,7 +70,7 @@ def messages_of_batches(
             except UnreadableBatchError as error:
                 if not conversion.messages:
                     raise CorruptBatchError(str(error)) from error
-                break  # who reads on meets it first
+                break  # the next read begins with it, and gets the error
             except UnsupportedCodecError:
                 if not conversion.messages:
                     raise

@@ -50,7 +50,7 @@ class Flush:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nobody knows what is on the disk after it failed."""
+        """Whether it failed in such a way that nobody knows what is on the disk."""
         return self._is_unknown
 
     def run(self) -> None:
@@ -64,7 +64,7 @@ class Flush:
                 self._fs.sync_dir(directory)
         except OSError as error:
             self._error = error.with_traceback(None)  # whose frames hold the files
-            # Nothing was asked of the disk yet where there was no descriptor to ask with.
+            # Without a free descriptor the file was not opened, and the disk not asked to sync it.
             self._is_unknown = error.errno not in (errno.EMFILE, errno.ENFILE)
 
     def complete(self) -> int:
@@ -104,7 +104,7 @@ class Flusher:
         sealed: Sequence[Segment],
         unflushed_since_ms: int | None,
     ) -> None:
-        """Begins with what a start found.
+        """Begins with the state that a start has read.
 
         Args:
             fs: Files.
@@ -193,7 +193,7 @@ class Flusher:
             try:
                 logs.append(segment.file)
             except FileNotFoundError:
-                continue  # it is lost, which who reads it is told
+                continue  # it is lost; whoever reads it gets an error
             except OSError as error:
                 raise self._health.refuse(f"cannot flush {segment.log_path}", error) from error
         self._under_way = Flush(

@@ -122,7 +122,7 @@ class FileSystem(Protocol):
 
 
 class OsFileSystem:
-    """The real one."""
+    """The operating system's own files."""
 
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)

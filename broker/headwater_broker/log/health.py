@@ -24,7 +24,7 @@ _PASSING = frozenset(
         errno.EAGAIN,
     }
 )
-"""What the system says when it has done nothing, and what may be otherwise later."""
+"""Errors after which the system has done nothing, and which may be gone later."""
 
 
 def is_passing(error: OSError) -> bool:
@@ -39,8 +39,9 @@ def is_passing(error: OSError) -> bool:
 class Health:
     """What the parts of one partition's log agree on: whether it may be written, and whether it may be read.
 
-    What cannot be read is offline: once, always, and said once. What cannot be written can be read nevertheless: for
-    a while where the disk is full, until the broker is restarted where nobody knows what the disk holds.
+    A partition that cannot be read is offline, for good; that is logged once. One that cannot be written can still be
+    read. It takes no records until the disk has room or, where nobody knows what the disk holds, until the broker is
+    restarted.
 
     Attributes:
         name: Of the partition, for messages.

@@ -28,9 +28,9 @@ from headwater_broker.log.walk import IS_COMPILED, RecordWalker, Walker, are_pla
 
 SLICE_BYTES = 256 << 10
 _RECORD_COSTS = 8 if IS_COMPILED else 2_000
-"""What it takes to look at a record, beside what it takes to decompress so many bytes."""
+"""What a look at one record costs, in bytes that could be decompressed in that time."""
 _LEAST_PIECE_COSTS = 16 << 10
-"""What a piece costs that comes to less, or to nothing: a frame is begun for it, or much was read."""
+"""What a piece costs that is smaller, or empty: a frame was begun for it, or much was read."""
 
 _LISTED_ERRORS = 3
 
@@ -42,7 +42,7 @@ class TooMuchAtOnceError(LogError):
 
 
 class Allowance:
-    """How much may be looked at before others have to be let in, in decompressed bytes or what costs as much."""
+    """How much work may be done before others get their turn: in decompressed bytes, or what costs as much."""
 
     __slots__ = ("remaining",)
 
@@ -50,20 +50,20 @@ class Allowance:
         self.remaining = remaining
 
     def spend(self, cost: int) -> None:
-        """Takes away what is about to be done.
+        """Pays for work that is about to be done.
 
         Raises:
-            TooMuchAtOnceError: More than there is.
+            TooMuchAtOnceError: It costs more than remains.
         """
         self.remaining -= cost
         if self.remaining < 0:
             raise TooMuchAtOnceError("more than may be looked at in one go")
 
     def spend_on_piece(self, size: int) -> None:
-        """Takes away what it took to decompress a piece of so many bytes.
+        """Pays for a piece of so many bytes that was decompressed.
 
         Raises:
-            TooMuchAtOnceError: More than there is.
+            TooMuchAtOnceError: It costs more than remains.
         """
         self.spend(max(size, _LEAST_PIECE_COSTS))
 
@@ -73,8 +73,8 @@ class Demands(NamedTuple):
 
     Attributes:
         needs_keys: It has a key, as it must where the topic is compacted.
-        earliest_ms: Its timestamp, if it has one, is not before.
-        latest_ms: Nor after.
+        earliest_ms: Its timestamp, if it has one, is not earlier.
+        latest_ms: Its timestamp is not later.
     """
 
     needs_keys: bool = False
@@ -149,7 +149,7 @@ def _walk(
 def _refusal(
     walker: RecordWalker, wrong: int, demands: Demands, name: str
 ) -> InvalidRecordError | InvalidTimestampError:
-    """What names the records that the topic does not take."""
+    """The error that names the records that the topic does not take."""
     bounds = f"is out of range. The timestamp should be within [{demands.earliest_ms}, {demands.latest_ms}]"
     keyless = f"Compacted topic cannot accept message without key in topic partition {name}."
     wrong_records = walker.wrong()

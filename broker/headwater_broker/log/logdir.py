@@ -16,7 +16,7 @@ from headwater_broker.log.missing import MissingRange
 _LOGGER = logging.getLogger(__name__)
 
 _PROBE_BYTES = bytes(64 * 1024)
-"""More than an inode holds: a disk that is full takes an empty file."""
+"""More than fits into an inode: a full disk still takes an empty file."""
 
 
 class LogDirectory:
@@ -45,7 +45,7 @@ class LogDirectory:
         self.failure: str | None = None
 
     def probe(self, *, durable: bool = True) -> OSError | None:
-        """Whether the disk takes a write (`durable`: and syncs it), after one failed; returns what it says."""
+        """Tries a write (`durable`: and a sync) after one has failed; returns the error, None where it works."""
         path = f"{self.path}/{checkpoints.PROBE}"
         try:
             self._fs.write_file(path, _PROBE_BYTES, durable=durable)
@@ -109,7 +109,7 @@ class LogDirectory:
         return ranges
 
     def write_notes(self, name: str, text: str) -> None:
-        """Writes what `headwater doctor` is to tell, if that is not what was written last; no file: nothing is."""
+        """Writes a file of notes for `headwater doctor`, if they have changed; where there are none, no file."""
         path, data = f"{self.path}/{name}", text.encode()
         if self._written.get(name) == data:
             return
@@ -170,7 +170,7 @@ class LogDirectory:
             self._fs.write_file(path, checkpoints.encode_meta_properties(fields), durable=True)
 
     def _other_causes(self, name: str, stored: str, value: str) -> str:
-        """What else it may be that has another identity."""
+        """Other causes of a different identity, to end the message with."""
         file = f"{self.path}/{checkpoints.META_PROPERTIES}"
         is_alike = len(stored) == len(value) and sum(map(str.__ne__, stored, value)) == 1
         if is_alike or value.startswith(stored) or not stored.replace("-", "").replace("_", "").isalnum():

@@ -37,7 +37,7 @@ _UNKNOWN_TOPIC = (
     "put it back"
 )
 _CHOSEN = 10_000
-"""Choices for partitions that are not there that are remembered, the newest; of most nobody ever hears again."""
+"""How many choices for partitions that do not exist are remembered, the newest: most are never created."""
 
 
 class LogManager:
@@ -69,7 +69,7 @@ class LogManager:
         producer_id_check_interval_ms: int = 600_000,
         cleaner: CleanerConfig | None = None,
     ) -> None:
-        """Remembers how; `load` does the work.
+        """Takes the settings; `load` does the work.
 
         Args:
             directories: Log directories, made where missing; a new partition goes to the one with the fewest.
@@ -186,7 +186,7 @@ class LogManager:
         }
 
     def _finish_moves(self) -> None:
-        """Gives a copy that a crash left complete its name, where the partition is not there otherwise."""
+        """Gives a complete copy that a crash left its final name, unless the partition exists elsewhere."""
         for directory in self._directories:
             if directory.failure is not None:
                 continue
@@ -363,7 +363,7 @@ class LogManager:
             else:
                 self._without_directory.pop((topic, partition), None)
                 if (topic, partition) in self._checkpointed:
-                    self.checkpoint()  # else a start would miss in the new log what an older one of that name had
+                    self.checkpoint()  # else a start would look in the new log for the records of the older one
                 log = self._open(self._make_partition(topic, partition, topic_id), (topic, partition))
             log.topic_id = topic_id
         elif log.topic_id is None and topic_id is not None:
@@ -389,8 +389,10 @@ class LogManager:
         return log
 
     def _begin_behind(self, lost: LostFolder, topic_id: bytes | None) -> PartitionLog:
-        """Makes a partition again whose directory is gone: no offset that it gave out is given out again, or whoever
-        has read up to there would miss what comes."""
+        """Makes a partition again whose directory is gone; it goes on behind the last offset that was given out.
+
+        If offsets were given out again, whoever has read up to there would miss the new records.
+        """
         path = self._make_partition(*lost.key, topic_id)
         return self._open(
             path,
@@ -401,7 +403,7 @@ class LogManager:
         )
 
     def note_topics(self, topics: Container[str]) -> None:
-        """Takes note of which topics there are: what is here of others is told, and what was here is theirs."""
+        """Takes note of which topics exist: logs of others are reported, their lost directories forgotten."""
         for key in [key for key in self._without_directory if key[0] not in topics]:
             del self._without_directory[key]
         before, self._unknown = (
@@ -419,10 +421,10 @@ class LogManager:
             )
 
     def _make_partition(self, topic: str, partition: int, topic_id: bytes | None) -> str:
-        """Makes the directory of a new partition, where it is to be or in the first of the emptiest that takes it.
+        """Makes a new partition's directory: in the log directory that was chosen, else in the emptiest that works.
 
         Raises:
-            StorageError: None does.
+            StorageError: None works.
         """
         chosen = self._chosen.pop((topic, partition), None)
         for directory in [chosen] if chosen else self._emptiest_directories():
@@ -593,7 +595,7 @@ class LogManager:
                 self._fail(directory, f"the log directory {directory.path} fails: {error.strerror or error}")
 
     def _write_missing(self) -> None:
-        """Leaves for `headwater doctor` which offsets are lost, and which partitions cannot be read."""
+        """Writes down for `headwater doctor` which offsets are lost, and which partitions cannot be read."""
         for directory in self._directories:
             if directory.failure is None:
                 logs = self.within(directory)
@@ -629,7 +631,7 @@ class LogManager:
         return [flush for flush in due if flush is not None]
 
     def choose(self, topic: str, partition: int, path: str) -> Move | None:
-        """Has a partition be in a log directory: moved there, or made there once it is made.
+        """Chooses a partition's log directory: an existing partition is moved there, a new one will be made there.
 
         Returns:
             The move, where there is one to do: run it in any thread, and complete it in this one, until that says it
@@ -749,7 +751,7 @@ class LogManager:
         self._by_wire_name.clear()
 
     def _remove_directory(self, path: str) -> bool:
-        """Whether it is gone now; where the disk refuses, that is said once."""
+        """Whether it is gone now; where the disk refuses, that is logged once."""
         try:
             self._fs.remove_tree(path)
         except OSError as error:

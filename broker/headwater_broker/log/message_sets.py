@@ -54,7 +54,7 @@ _LEAST_SIZE_BYTES = (14, 22)
 """Of a message without key and value, behind its size."""
 _MAGIC_POSITION = 16
 _MESSAGE_COSTS = 5_000
-"""What it takes to make a record of a message, beside what it takes to decompress so many bytes."""
+"""What it costs to make a record of a message, in bytes that could be decompressed in that time."""
 _NOT_ALONE = "a compressed message must be the only one of its partition"
 
 
@@ -70,7 +70,7 @@ class _Message(NamedTuple):
 def batch_of_messages(messages: memoryview, allowance: Allowance | None = None) -> memoryview:
     """One record batch of what a Produce request below version 3 carried, as Kafka's LogValidator makes it.
 
-    A message that ends behind the end is left out, as Kafka does; record batches are returned as they are.
+    A message that is cut off by the end is left out, as Kafka does; record batches are returned as they are.
 
     Args:
         messages: A message set.

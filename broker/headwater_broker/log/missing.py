@@ -1,7 +1,7 @@
 """Offsets that a log has lost: a segment's file is gone, or ends before the next one begins.
 
-They are told, and never given out again: whoever reads them gets an error that says so, and what comes after them
-keeps its place. The files around them stay as they are, so that one which is restored from a copy brings them back.
+Whoever reads them gets an error that says so. They are never given out again, and later records keep their offsets.
+The files around them stay as they are, so that a file that is restored from a copy brings them back.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MissingOffsets:
         )
 
     def drop_before(self, offset: int) -> None:
-        """The log starts at `offset` now: what was before is nobody's loss."""
+        """Forgets what is missing before `offset`, where the log starts now."""
         if self._ranges and self._ranges[0].start_offset < offset:
             self._ranges = [
                 each._replace(start_offset=max(each.start_offset, offset))

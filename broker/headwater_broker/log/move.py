@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 20
 _PAUSE_S = 0.0001
 _LAST_BYTES = 256 << 10
-"""So little may be left when the loop's thread finishes: copied and synced, that is some milliseconds."""
+"""The loop's thread copies the last so many bytes: copied and synced within some milliseconds."""
 
 _NAME_BYTES = 255
 _SMALL_SUFFIXES = (
@@ -50,8 +50,9 @@ class MovingLog(Protocol):
 class Move:
     """One move: `run` in any thread, then `complete` in the log's, until that says it is done.
 
-    The copy grows in `<topic>-<partition>.<id>-future`. Once whole it is called `-moved`, then the old directory
-    `-delete`, then the copy as the partition is: a start finds one of them whole, wherever a crash came.
+    The copy grows in `<topic>-<partition>.<id>-future`. Once complete, it is renamed to `-moved`, then the old
+    directory to `-delete`, then the copy to the partition's name. After a crash at any moment, a start finds one of
+    them complete.
 
     Attributes:
         name: Of the partition.

@@ -1,7 +1,7 @@
 """One partition's log: what the server appends to and reads from.
 
 Appending is `tail`'s, looking things up `view`'s. Here is the rest of a log's life: leaders, start and end, flushes,
-retention, compaction, another directory, the end; what is done to segments for it is done by `upkeep`.
+retention, compaction, another directory, the end. `upkeep` changes the segments for it.
 """
 
 from __future__ import annotations
@@ -148,14 +148,14 @@ class PartitionLog(LogView):
                 self._try_to_write_epochs()
 
     def _try_to_write_epochs(self) -> None:
-        """Where that fails, the next start cuts off at both ends what the checkpoint has too much."""
+        """If it fails, the next start removes the epochs, at both ends, that the checkpoint has too many."""
         try:
             self._write_epochs(durable=False)
         except OSError as error:
             _LOGGER.warning("cannot write %s in %s: %s", checkpoints.LEADER_EPOCHS, self.directory, error)
 
     def _write_epochs(self, *, durable: bool) -> None:
-        """Writes the checkpoint, unless it says that already: a start of many empty logs writes none of them."""
+        """Writes the checkpoint, unless it is up to date: a start of many empty logs writes none of them."""
         entries = self._epochs.entries
         if entries == self._stored_epochs:
             return
@@ -215,7 +215,7 @@ class PartitionLog(LogView):
             self._roll(now_ms)
 
     def store_indexes(self) -> None:
-        """Has the newest segment's index files say what is written."""
+        """Brings the newest segment's index files up to what is written."""
         if self.refusal is None and not self._pending:
             self._active.store_rest()
 
@@ -246,7 +246,7 @@ class PartitionLog(LogView):
         return True
 
     def _put_back(self) -> None:
-        """Writes open files again whose names are gone or another file's: what they hold would go with the process."""
+        """Writes open files again that have lost their names: their records would be lost with the process."""
         if self.refusal is not None and not self.is_waiting:
             return
         for segment, end_position in self.written_segments():
@@ -342,7 +342,7 @@ class PartitionLog(LogView):
         try:
             return self._fs.modified_ms(segment.file.fd)
         except FileNotFoundError:
-            return 0  # it is lost, and its place in the list may go
+            return 0  # it is lost, so that the segment may go as well
         except OSError as error:
             raise StorageError(f"cannot read {segment.log_path}: {error.strerror}") from error
 

@@ -77,7 +77,7 @@ class ProducerEntry:
     def is_next(self, producer_epoch: int, base_sequence: int) -> bool:
         """Whether a batch outside of transactions simply follows the one before.
 
-        What does not may still be good: see `ProducerStates.find_duplicate`.
+        One that does not may still be good: see `ProducerStates.find_duplicate`.
         """
         batches = self.batches
         return (
@@ -105,7 +105,7 @@ class ProducerEntry:
         self.seen_ms = now_ms
 
     def copy(self) -> ProducerEntry:
-        """The same, for when what follows is taken back."""
+        """A copy, in case later changes are taken back."""
         entry = ProducerEntry(self.producer_epoch, self.seen_ms)
         entry.batches = self.batches.copy()
         entry.last_timestamp_ms = self.last_timestamp_ms
@@ -117,8 +117,8 @@ class ProducerEntry:
 class ProducerStates:
     """Every producer that wrote to one partition and has not expired.
 
-    What was noted since `settle_changes` can be taken back: batches simply go from the end of a producer's list, and
-    whoever changes in another way is copied before, once.
+    What was noted since `settle_changes` can be taken back: batches are removed from the end of a producer's list. A
+    producer that changes in another way is copied before the first such change.
 
     Attributes:
         unstable: First offsets of transactions, in order, with the offset of their marker; -1 while there is

@@ -24,7 +24,7 @@ from headwater_broker.log.txnindex import AbortedTransaction, find_aborted
 _LOGGER = logging.getLogger(__name__)
 
 _CHECKED_AT_ONCE_BYTES = 1 << 20
-"""How much that nobody checked since the start one read may make us check."""
+"""How many bytes that were not checked since the start one read checks at most."""
 
 _Result = TypeVar("_Result")
 
@@ -155,7 +155,7 @@ class LogReader:
             offset: Where the consumer begins.
             segment: Where the batches are.
             end_position: Where they end.
-            end_offset: What they are before in any case.
+            end_offset: They end before it in any case.
         """
         if end_position < (self._end_position if segment is self._end_segment else segment.size_bytes):
             end_offset = min(end_offset, self.mending(segment, partial(segment.base_offset_at, end_position)))
@@ -267,7 +267,7 @@ class LogReader:
         if segment is not self._end_segment and segment.is_short:
             self.lose_tail(segment)
             return self._read(offset, max_bytes, end_offset, at_least_one=at_least_one)
-        _ = segment.file  # opened here, where what the system refuses is met
+        _ = segment.file  # opened here, where an error of the system is caught
         end_position = self._end_position if segment is self._end_segment else segment.size_bytes
         if end_offset is not None:
             end_position = self._position_before(segment, end_offset, end_position)

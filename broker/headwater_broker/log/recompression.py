@@ -53,12 +53,13 @@ def target_of(config: LogConfig) -> Target | None:
 
 
 def recompressed(batch: memoryview, header: HeaderTuple, target: Target) -> memoryview:
-    """The batch, whose records were looked at, with them compressed by `target`; the same one where they are already.
+    """The batch with its records compressed by `target`; the same batch where they are already.
 
-    Only the codec is compared, as in Kafka's LogValidator: a batch of another level stays.
+    The records must have been checked before. Only the codec is compared, as in Kafka's LogValidator: a batch of
+    another level stays.
 
     Raises:
-        InvalidRecordError: More comes out of it than is compressed anew.
+        InvalidRecordError: It decompresses to more than is compressed anew.
     """
     attributes = header[ATTRIBUTES]
     if attributes & COMPRESSION_MASK == target.codec:

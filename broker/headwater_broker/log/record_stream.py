@@ -1,7 +1,7 @@
 """The records of a batch one after the other, decompressed as far as they are wanted.
 
-46 kB of compressed zeros hold millions of records: who looks into a batch that a client wrote may neither hold all of
-what comes out of it nor take it in one go.
+46 kB of compressed zeros hold millions of records: whoever looks into a client's batch may neither hold all of them at
+once nor go through them in one go.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def finished(slices: Slices[_Result]) -> _Result:
 
 
 def stream_records(batch: bytes | memoryview, header: HeaderTuple) -> Iterator[Streamed]:
-    """Tells apart the records of a whole batch, as far as they are asked for.
+    """Yields the records of a whole batch, decompressing as far as the caller reads.
 
     Raises:
         UnreadableBatchError: They do not decompress, or are not what the header says.

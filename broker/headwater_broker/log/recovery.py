@@ -43,7 +43,7 @@ _MOST_OFFSETS_OF_A_BATCH = 1 << 24
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What was found.
+    """A log as it was loaded.
 
     Attributes:
         segments: In order; never empty.
@@ -88,7 +88,7 @@ class LogLoader:
         doubts_timestamps: bool = False,
         now_ms: int,
     ) -> None:
-        """Remembers what is known beforehand.
+        """Takes what is known beforehand.
 
         Args:
             fs: Files.
@@ -188,8 +188,11 @@ class LogLoader:
         )
 
     def _find_lost_starts(self) -> None:
-        """Where a clean stop left segments from the log's start on, or indexes are there without their log (which goes
-        last where a segment is deleted), the first ones may be gone; what was lost so before may have been put back."""
+        """Notes offsets that are missing at the log's start, because the first segments' files are gone.
+
+        A clean stop left segments from the log's start on. After another stop, an index without its log shows that
+        the log is gone, since a deletion removes the log last. What was lost before may have been put back since.
+        """
         first, lost = self._segments[0].base_offset, self._lost_before
         if lost is not None:
             self._log_start_offset = lost.start_offset
@@ -203,14 +206,14 @@ class LogLoader:
             self._missing.append(MissingRange(start, first, path))
 
     def _find_lost_ends(self, first_to_scan: int) -> None:
-        """Looks whether each segment reaches the next one, as it does unless compaction took something away."""
+        """Checks that each segment reaches the next one, as it does unless compaction removed something."""
         if self._gaps_allowed:
             return
         for segment, following in pairwise(self._segments[: first_to_scan + 1]):
             try:
                 end_offset = segment.cut_off()
             except BadBatchError:
-                continue  # who reads it has it checked
+                continue  # a read checks it
             if end_offset < following.base_offset:
                 path = segment.log_path
                 if segment.size_bytes == self._fs.size_bytes(segment.file.fd):
@@ -219,7 +222,7 @@ class LogLoader:
                 self._missing.append(MissingRange(end_offset, following.base_offset, path))
 
     def _go_on_at_the_recovery_point(self, end_offset: int) -> int:
-        """Begins a segment behind what was safe on the disk and is not there: its offsets are not given out again."""
+        """Begins a segment behind offsets that were safe on the disk and are lost: they are not given out again."""
         recovery_point, newest = self._recovery_point, self._segments[-1]
         self._missing.append(
             MissingRange(max(end_offset, self._log_start_offset), recovery_point, newest.log_path)
@@ -233,7 +236,7 @@ class LogLoader:
         if recovery_point in self._snapshots:
             self._producers = self._replay.producers(recovery_point)
         else:
-            # Nobody knows what their next sequence is: as any that is not known, it may be any.
+            # Their next sequences are not known: each may go on with any, as an unknown producer may.
             self._producers.expire(self._now_ms + 1)
         return recovery_point
 
@@ -339,10 +342,10 @@ class LogLoader:
                 return
             self._seal(segment)
         except BadBatchError:
-            return  # who reads it has it checked
+            return  # a read checks it
 
     def _mend_times(self, segment: Segment) -> None:
-        """Makes the time index right where it was made of what clients claimed."""
+        """Corrects a time index that was made of the timestamps that clients claimed."""
         is_odd = segment.size_bytes > 0 and segment.max_timestamp_ms <= 0
         if (is_odd or self._doubts_timestamps) and segment.has_wrong_claims():
             _LOGGER.info(
@@ -391,7 +394,7 @@ class LogLoader:
                 self._cut(index, expected, BadBatchError(0, f"offset {expected} was to come first"))
                 break
             if is_gap:
-                # What was safe on the disk is gone, and no reason to give up what comes after it.
+                # Records that were safe on the disk are gone, which is no reason to give up those after them.
                 path = paths.segment_path(self._directory, expected, paths.LOG_SUFFIX)
                 self._missing.append(MissingRange(expected, segment.base_offset, path))
             newest = index == len(self._segments) - 1
@@ -590,7 +593,7 @@ class LogLoader:
 
 
 def _may_overflow(segment: Segment, following: Segment) -> bool:
-    """Whether a look at the batches is due: what a crash left of a split begins up to a batch earlier."""
+    """Whether its batches are to be checked: a crash within a split leaves a next part that begins a batch earlier."""
     return following.base_offset > segment.last_possible_offset - _MOST_OFFSETS_OF_A_BATCH
 
 

@@ -52,7 +52,7 @@ class FileRange:
         file: What keeps `fd` open.
         aborted: Producer id and first offset of each aborted transaction that these batches, or the ones
             between them, belong to; asked for with `Isolation.READ_COMMITTED`.
-        looked_at: Where to note that somebody looked at the records, where nobody did yet: `LogView.look_at` does.
+        looked_at: Where to note that the records were checked, if they were not yet; `LogView.look_at` checks them.
     """
 
     fd: int

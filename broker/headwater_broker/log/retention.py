@@ -25,8 +25,7 @@ def expired_segments(
     """How many segments from the oldest on are to be deleted.
 
     The newest is among them only where every record of it is too old, or none is to be kept (`retention.bytes=0`); it
-    must be rolled first. Nothing at or past the
-    high watermark goes.
+    must be rolled first. Nothing at or past the high watermark goes.
 
     Args:
         segments: Of one log, in order.

@@ -41,7 +41,7 @@ def note_plain(
     """Checks the batches that are in the reader's buffer and notes them, up to one that is not plain.
 
     Plain is a whole batch with a good checksum, of no transaction, with the offset and the leader epoch that follow.
-    Anything else, and all that is wrong, ends the row without a word: `BatchReader.next` gives it again.
+    Anything else, and all that is wrong, ends the row without an error: `BatchReader.next` reads it again.
 
     Args:
         reader: Behind the segment's first batch.
@@ -97,7 +97,7 @@ def note_plain(
             reader.at, reader.last_offset = at, expected - 1
             segment.size_bytes = begin + at
             segment.max_timestamp_ms, segment.max_timestamp_offset = greatest_ms, greatest_offset
-        # Of each producer the last batches are remembered: what came before them would be forgotten again.
+        # Only the last batches of each producer are remembered: earlier ones would be forgotten again.
         for batches in of_producers.values():
             for position in batches[-BATCHES_KEPT:]:
                 header = HEADER.unpack_from(buffer, position)

@@ -42,8 +42,8 @@ from headwater_broker.log.unreadable import LookedAt
 _BASE_OFFSET = struct.Struct(">q")
 _LOOKED_AT_BEHIND = 100
 _STORED_EVERY_BYTES = 64 << 10
-"""How much of the newest segment is written before its index files are: with every entry, a request of 10 kB would
-take a fifth longer. What is left comes within a second."""
+"""The newest segment's index files are written after so many bytes: written with every entry, a request of 10 kB would
+take a fifth longer. The rest is written within a second."""
 
 
 class Segment:
@@ -204,12 +204,12 @@ class Segment:
         if self._aborted is None:
             if any(map(self._fs.exists, (self.transaction_index_path, self._transaction_checksum_path))):
                 return True
-            self._aborted = []  # what a read of committed records need not ask again
+            self._aborted = []  # so that a read of committed records need not look for the files again
         return bool(self._aborted)
 
     @property
     def _transaction_checksum_path(self) -> str:
-        """The checksum of that: it tells that it is gone, too."""
+        """The path of the transaction index's checksum, which also shows that the index is lost."""
         return paths.segment_path(self._directory, self.base_offset, paths.TRANSACTION_CHECKSUM_SUFFIX)
 
     def _read(self, path: str) -> bytes:
@@ -235,7 +235,7 @@ class Segment:
 
     def _add_entry(self, last_offset: int, position: int) -> None:
         if last_offset > self.last_possible_offset:
-            return  # appending rolls before that; what a start finds so it splits
+            return  # appending rolls before that; a start splits such a segment
         offsets, times = self.offset_index, self.time_index
         offsets.append(last_offset, position)
         times.append(self.max_timestamp_ms, self.max_timestamp_offset)
@@ -309,7 +309,7 @@ class Segment:
         """Finds the end of a file that may have lost its tail, and takes that as the segment's; changes no file.
 
         Args:
-            is_cut: It has lost it: there may be zeros in its place.
+            is_cut: The tail is lost: there may be zeros in its place.
 
         Returns:
             The offset after the last one that is whole; the base offset where there is none.
@@ -421,16 +421,16 @@ class Segment:
             self.size_bytes = size_bytes
 
     def _check_place(self, position: int, header: HeaderTuple) -> None:
-        """Makes sure that a batch is none of another segment.
+        """Makes sure that a batch belongs to this segment.
 
         Raises:
-            BadBatchError: It is.
+            BadBatchError: It does not.
         """
         if header[BASE_OFFSET] < self.base_offset:
             raise BadBatchError(position, f"offset {header[BASE_OFFSET]} is before {self.base_offset}")
 
     def check_last_time(self) -> None:
-        """Makes sure of the greatest timestamp, by which a segment is too old, or asked for a time.
+        """Checks the segment's greatest timestamp, by which retention and look-ups by time go.
 
         Raises:
             DamagedIndexError: No batch has it.
@@ -441,14 +441,14 @@ class Segment:
         position = 0
         if self.max_timestamp_ms >= 0:
             position = self.check_time(self.max_timestamp_ms, self.max_timestamp_offset)
-        # What was cut off of the index would have told of batches behind that are later, most likely of the next ones.
+        # If the index has lost entries, they pointed to later batches behind, most likely to the next ones.
         for start in {position, self.offset_index.last_position}:
             for batch in islice(self._walk(start), _LOOKED_AT_BEHIND):
                 if greatest_ms(self._fs, self.file.fd, *batch) > self.max_timestamp_ms:
                     raise DamagedIndexError(f"{self.index_paths[1]} ends before a later batch")
 
     def check_time(self, timestamp_ms: int, offset: int) -> int:
-        """Makes sure that a batch is as an entry of the time index says: nothing else would tell that it is damaged.
+        """Checks a batch against its entry in the time index: no other check would find such damage.
 
         Returns:
             Its position.
@@ -472,7 +472,7 @@ class Segment:
         try:
             return any(is_wrong(header) for _, _, header in self._walk(0))
         except BadBatchError:
-            return False  # who reads it has it checked
+            return False  # a read checks it
 
     def position_of(self, offset: int) -> int:
         """Position of the batch that holds `offset`, or of the next one where compaction removed it.
@@ -635,7 +635,7 @@ class Segment:
         self._is_stored = True
 
     def try_to_seal(self) -> OSError | None:
-        """Seals it, or keeps the indexes in memory and none on the disk; returns what the disk said.
+        """Seals it; where the disk refuses, keeps the indexes in memory and none on the disk, and returns the error.
 
         Indexes that lack their last entries would be believed by the next start; missing ones are made again.
         """
@@ -655,7 +655,7 @@ class Segment:
         self.used = False
 
     def release(self) -> None:
-        """Lets go of descriptor and indexes; they are opened again when wanted."""
+        """Lets go of descriptor and indexes; they are opened again when needed."""
         if self._file is not None:
             self._released_identity = self._fs.identity(self._file.fd)
         self._file = None
@@ -671,7 +671,7 @@ class Segment:
         self._offset_index = self._time_index = None
 
     def take_back(self, position: int, offset: int) -> None:
-        """Forgets what was noted from `position` on, where `offset` was to come: it was not written.
+        """Forgets the batches from `position` on, the first of which had `offset`: they were not written.
 
         Raises:
             BadBatchError: What was written before is not there.

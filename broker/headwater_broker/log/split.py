@@ -1,8 +1,8 @@
 """Splitting a segment whose offsets reach further than its indexes can say.
 
-An index has 31 bits for what an offset is beyond the segment's first. Appending rolls in time, and compaction joins no
-more than fits; but a directory of a Kafka before 1.1 may hold a segment that its cleaner joined without a look at that
-(KAFKA-6264). Kafka splits it when it opens the log (`splitOverflowedSegment`), and so do we.
+An index has 31 bits for the distance of an offset from the segment's first. Appending rolls in time, and compaction
+joins no more than fits; but the cleaner of a Kafka before 1.1 may have joined more (KAFKA-6264). Kafka splits such a
+segment when it opens the log (`splitOverflowedSegment`), and so do we.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def split_overflowed(
 ) -> list[Segment]:
     """Splits a segment before each batch that is too far from its first offset.
 
-    A crash leaves the segment whole, perhaps with some of the others behind it, which the next start sees as what was
-    done already.
+    A crash leaves the segment whole, perhaps with some of its parts behind it, which the next start takes as done.
 
     Args:
         fs: Files.
@@ -45,8 +44,8 @@ def split_overflowed(
         now_ms: The wall clock.
 
     Returns:
-        What it is now, in order: the segment alone where everything fits, else parts without index files, to be
-        rebuilt; what is known of aborted transactions is with each.
+        The segments that it is now, in order: itself alone where everything fits, else its parts without index files,
+        which are to be rebuilt. Each part has its aborted transactions.
     """
     parts = [segment]
     while (beyond := _first_beyond(fs, parts[-1], following)) is not None:
@@ -55,7 +54,7 @@ def split_overflowed(
         _LOGGER.warning(
             "%s: offset %d is too far from its first for an index: split there", last.log_path, base_offset
         )
-        # Once the rest has its name all of it is there.
+        # The rest gets its name once it is complete.
         if following is None or following.base_offset != base_offset:
             _copy_aborted(fs, directory, last, base_offset)
             _copy_rest(fs, directory, last, position, base_offset)
@@ -76,12 +75,12 @@ def _first_beyond(fs: FileSystem, segment: Segment, following: Segment | None) -
             if last_offset_of(header) > segment.last_possible_offset:
                 return position, base_offset
     except BadBatchError:
-        pass  # who scans it finds that too, and knows what to do
+        pass  # the scan meets the same damage, and handles it
     return None
 
 
 def _copy_aborted(fs: FileSystem, directory: str, segment: Segment, base_offset: int) -> None:
-    """Makes the index of aborted transactions for the rest; what is damaged is so in both, to be made again."""
+    """Makes the rest's index of aborted transactions; a damaged one stays damaged in both parts, to be made again."""
     try:
         mine = [each for each in segment.aborted if each.last_offset >= base_offset]
     except DamagedIndexError:
@@ -103,7 +102,7 @@ def _copy_rest(fs: FileSystem, directory: str, segment: Segment, position: int, 
 
 
 def _keep_first(fs: FileSystem, segment: Segment, position: int, end_offset: int) -> None:
-    """Cuts off what is elsewhere by now; the cut comes last, since it is what the next start would look for."""
+    """Cuts off the part that was copied. The cut comes last: until then, a start sees that there is more to split."""
     for path in segment.index_paths:
         fs.remove(path)
     with suppress(DamagedIndexError):

@@ -1,6 +1,7 @@
 """The end of a log: batches are checked, queued and written here, and segments begun.
 
-It keeps the log's state. What may be seen of it is `view`'s, flushes and what becomes of old segments `partition`'s.
+It keeps the log's state. `view` decides what may be seen of it, `partition` when it is flushed and what becomes of old
+segments.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ _PLAIN = Struct(">qi4xBIhiqqqhii")
 """`HEADER` without the leader epoch."""
 
 _MOST_AT_ONCE = 20_000 if IS_COMPILED else 500
-"""So many records of a batch are looked at without asking whether others have to be let in."""
+"""So many records of a batch are checked before others may have their turn."""
 
 _COMPRESSION_COSTS = 32
-"""What it takes to compress a byte anew, beside what it takes to decompress one."""
+"""What it costs to compress a byte anew, in bytes that could be decompressed in that time."""
 
 LookedInto = tuple[memoryview, HeaderTuple, int]
 """A batch as it is to be stored, its header, and its greatest timestamp."""
@@ -325,8 +326,8 @@ class LogTail:
 
         Plain is what needs no more than a look at its checksum and records: uncompressed, outside of transactions,
         the next that its producer was to send (if that is an idempotent one), in a topic that looks at no keys and
-        times, and not the first of a segment. Anything else, and all that is wrong, ends the row without a word:
-        `append` is to decide about it.
+        times, and not the first of a segment. Anything else, and all that is wrong, ends the row without an error:
+        `append` decides about it.
 
         Args:
             batches: What Produce requests carried, as for `append`.
@@ -400,9 +401,9 @@ class LogTail:
     def _was_aborted(self, producer_id: int, offset: int) -> bool:
         """Whether the producer's record at `offset` belongs to a transaction that was aborted.
 
-        What has such a record's sequence is no copy of it but another record. librdkafka 2.11 gives sequences out
-        again when it drops a batch that may have arrived, to abort a transaction; taken for a duplicate, as Kafka
-        takes it, the record would be lost without a word.
+        A batch with the sequence of such a record is no copy of it but another record. librdkafka 2.11 gives sequences
+        out again when it drops a batch that may have arrived, to abort a transaction. If it were taken for a
+        duplicate, as Kafka takes it, the record would be lost without an error.
         """
         if not self._has_aborted:
             return False
@@ -505,7 +506,7 @@ class LogTail:
         active, end_offset = self._active, self._written_offset
         failure: PartitionOfflineError = self._health.refuse(f"cannot write to {active.log_path}", error)
         self._is_cut_due = True
-        with contextlib.suppress(OSError):  # before the next write, then; a start cuts it as any torn tail
+        with contextlib.suppress(OSError):  # cut before the next write, then; a start cuts it as a torn tail
             self._cut_tail()
         first_sequences: dict[int, int] = {}
         for batch in pending:

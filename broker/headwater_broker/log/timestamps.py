@@ -76,7 +76,7 @@ def find_greatest(fs: FileSystem, segment: Segment, end_position: int) -> Slices
     indexed = segment.indexed_position(segment.max_timestamp_offset, end_position)
     greatest: tuple[int, int, HeaderTuple] | None = None
     greatest_ms = NO_TIMESTAMP
-    # The second time from the start, where what the segment knows as its greatest may not be seen yet.
+    # The second pass begins at the start: the segment's greatest timestamp may not be visible yet.
     for start_position in (indexed, 0):
         for batch in _walk(fs, file, start_position, end_position):
             batch_ms = greatest_ms_of(fs, file.fd, *batch)

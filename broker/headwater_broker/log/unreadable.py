@@ -1,8 +1,8 @@
 """Batches that were acknowledged and that nobody can read: versions before 0.2 took them (see `inspection`).
 
-Another program may have written them, too. So what this process did not write is looked at when it is read first. A
-reader gets an error in the place of such a batch; one that asks for it gets a batch of one record (`stand_in`), and so
-goes past without losing it from sight.
+Another program may have written them, too. So batches that this process did not write are checked when they are read
+for the first time. A reader gets an error in the place of an unreadable batch. One that asks to go past it gets a batch
+of one record instead, which holds the unreadable one (`stand_in`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ UNREADABLE_HEADER = b"headwater-unreadable"
 """The header of the record that stands for an unreadable batch; it says what is wrong with that."""
 
 _LOOKED_AT_ONCE = 256
-"""So many batches that are as they should be are looked at before the work may be put aside."""
+"""So many good batches are checked before the work may be put aside."""
 
 
 class Unreadable(NamedTuple):
@@ -80,7 +80,7 @@ class Unreadable(NamedTuple):
 
 
 def find_unreadable(fs: FileSystem, directory: str) -> Iterator[Unreadable]:
-    """Reads all that a log directory holds, and tells what cannot be read; changes nothing.
+    """Reads all that a log directory holds, and yields what cannot be read; changes nothing.
 
     A broker may run on it: where a file ends within a batch, or is gone meanwhile, that is passed over. What is wrong
     in other ways (a checksum, an index) is what a start of the broker tells.
@@ -114,25 +114,25 @@ def _bad_batches(fs: FileSystem, path: str) -> Iterator[tuple[HeaderTuple, str]]
 
 
 class LookedAt:
-    """Which bytes of a segment hold records that somebody looked at, and that are what their batches say.
+    """Which bytes of a segment hold records that were checked, and are what their batches' headers say.
 
     Attributes:
         own_from: From this position on, all of them.
     """
 
     def __init__(self, own_from: int) -> None:
-        """Args: the position from which on this process writes, and so looks."""
+        """Begins with the position from which on this process writes, and so checks."""
         self.own_from = own_from
         self._ranges = RangeSet()
         self._reported: set[int] = set()
 
     def covers(self, position: int, end_position: int) -> bool:
-        """Whether that is so of all between two positions."""
+        """Whether all records between two positions were checked."""
         own_from = self.own_from
         return position >= own_from or self._ranges.covers(position, min(end_position, own_from))
 
     def add(self, position: int, end_position: int) -> None:
-        """Notes that somebody looked."""
+        """Notes that all records between two positions were checked."""
         self._ranges.add(position, end_position)
 
     def is_news(self, position: int) -> bool:
@@ -154,7 +154,7 @@ def readable_until(batches: bytes, *, must_fit: bool) -> Slices[tuple[int, str |
     Markers of transactions are passed over: a consumer does so, too.
 
     Args:
-        batches: Whole batches; of the last one some bytes may lack, and that is where they end, then.
+        batches: Whole batches; the last one may be cut off, and does not count then.
         must_fit: Whether timestamps must fit into microseconds, too, as for Spark.
     """
     at, number = 0, 0

@@ -1,6 +1,6 @@
 """Changes to a log's older segments: the oldest are deleted, compacted ones exchanged, the newest cut.
 
-When that is to be, and what follows for the log's own offsets, is `partition`'s to say.
+`partition` decides when, and what follows for the log's own offsets.
 """
 
 from __future__ import annotations

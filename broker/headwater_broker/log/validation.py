@@ -78,7 +78,7 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
 
 
 def too_large(size: int, max_bytes: int) -> RecordTooLargeError:
-    """What a batch is refused with that is larger than the topic takes."""
+    """The error for a batch that is larger than the topic takes."""
     return RecordTooLargeError(f"a batch of {size} bytes is larger than the topic's limit of {max_bytes}")
 
 

@@ -23,11 +23,11 @@ from headwater_broker.log.unreadable import readable_until, stand_in, unreadable
 _LOGGER = logging.getLogger(__name__)
 
 _LOOKED_AT_ONCE_BYTES = 1 << 20
-"""How much that nobody looked at yet one read may have us look at."""
+"""How many bytes that were not checked yet one read checks at most."""
 
 
 class LogView(LogTail):
-    """What `PartitionLog` reads with; a base class for `LogTail`'s reason."""
+    """What `PartitionLog` reads with; a base class for the same reason as `LogTail`."""
 
     @property
     def offline(self) -> PartitionOfflineError | None:
@@ -157,7 +157,7 @@ class LogView(LogTail):
             None where a consumer may read on in another segment.
 
         Raises:
-            OffsetOutOfRangeError: As `read`, as are the others.
+            OffsetOutOfRangeError: As `read`, with its other errors.
         """
         self._health.check()
         end_offset, bound = self.high_watermark, None

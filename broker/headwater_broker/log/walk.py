@@ -17,7 +17,7 @@ MAX_WRONG = 100
 """So many records are named of those that a topic does not take; the others are counted."""
 
 GOOD, LENGTH, ENDS, DELTA, LONG_NUMBER, HEADERS, NAME, KEY, VALUE, REST, STAMP, TOO_MANY = range(12)
-"""What `feed` says."""
+"""What `feed` returns."""
 
 _REASONS = {
     LENGTH: "has a length of {}",
@@ -65,7 +65,7 @@ class RecordWalker(Protocol):
         """
 
     def feed(self, data: bytes | bytearray | memoryview, /) -> int:
-        """Goes on through the next piece; 0 while all is well, else what is not."""
+        """Goes on through the next piece; returns 0 while all is well, else the number of an error."""
 
     def state(self) -> tuple[int, bool, int, int, int]:
         """Records seen whole, whether the last one is, the greatest timestamp (-1 if none), the number that an error

@@ -21,7 +21,7 @@ from headwater_broker.log.segment import Segment
 _LOGGER = logging.getLogger(__name__)
 
 _BREATH_S = 0.001
-"""Python code of two threads takes turns: the loop may wait for so long before it gets its own."""
+"""Python code of two threads takes turns: the loop's thread may wait for so long before it gets its turn."""
 _PAUSE_S = 0.0001
 
 
@@ -113,7 +113,7 @@ class Cleaning:
         self._keys = KeyOffsets(config.memory_bytes, dirt.first_dirty_offset)
         self._retention_of = retention
         self._retention: Retention | None = None
-        # Of all segments: what the marker's segment says is true of data in older ones.
+        # Of all segments: a transaction's data may lie in older segments than its marker.
         self._aborted = [entry for segment in segments for entry in segment.aborted]
         self._transactions: TransactionPass | None = None
         self._max_bytes_per_second = config.max_bytes_per_second
@@ -136,7 +136,7 @@ class Cleaning:
         except AbandonedError:
             pass
         except Exception as error:
-            # A log that was deleted meanwhile takes its files along. Whatever else it was must end only this one.
+            # The files are gone if the log was deleted meanwhile. Any other error must end only this compaction.
             self._error = None if self._abandoned else error.with_traceback(None)
         if (self._abandoned or self._error is not None) and self._cleaned is not None:
             try:
@@ -205,7 +205,7 @@ class Cleaning:
             self._error = cause if isinstance(cause, OSError) else self._error
             self._completed(self)
             raise
-        # What begins behind the map's end has lost nothing to it.
+        # The map supersedes nothing in segments that begin behind its end.
         if self._groups and self._groups[0][0].base_offset < self.end_offset:
             return True
         self.is_done = True

@@ -62,7 +62,7 @@ def map_keys(
 ) -> None:
     """Puts the keys of all records from `keys.end_offset` up to `end_offset` into the map, until it is full.
 
-    A batch whose records cannot be told apart, as versions before took them, supersedes nothing: no reader sees them.
+    A batch whose records cannot be told apart supersedes nothing: no reader sees them. Older versions took such ones.
 
     Raises:
         BadBatchError: A segment is damaged.
@@ -149,7 +149,7 @@ class CleanedSegment:
         self._fs.write_file(self._path(suffix), data, durable=True)
 
     def _add(self, batch: bytes, header: HeaderTuple) -> None:
-        # What is noted here is what `Segment.note` notes of a batch that a client sent.
+        # The same is noted here as `Segment.note` notes of a batch that a client sent.
         last_offset = last_offset_of(header)
         max_timestamp_ms = max_timestamp_of(batch)
         if max_timestamp_ms > self.max_timestamp_ms:

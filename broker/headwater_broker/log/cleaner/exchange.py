@@ -34,9 +34,9 @@ def exchange(
         path = paths.segment_path(directory, base_offset, suffix)
         fs.rename(path + paths.CLEANED_SUFFIX, path + paths.SWAP_SUFFIX)
     renamed = []
-    # From the oldest on: what a record superseded is never there without it.
+    # From the oldest on: a superseded record is never there without the later one.
     for segment in old:
-        # Producers as of the first offset stay true; those in between belong to segments that are no more.
+        # The producers' snapshot of the first offset stays right; those in between belong to segments that are gone.
         renamed += segment.delete(at_once=False, keep_snapshot=segment.base_offset == base_offset)
     for suffix in reversed(suffixes):
         path = paths.segment_path(directory, base_offset, suffix)

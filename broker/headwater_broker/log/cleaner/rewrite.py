@@ -80,7 +80,7 @@ def compact_batch(
 ) -> bytes | None:
     """What is left of a batch: itself, fewer of its records, only its header, or None.
 
-    One whose records cannot be told apart, as versions before took them, is left as it is.
+    One whose records cannot be told apart is left as it is. Older versions took such batches.
 
     A batch with a tombstone, or a marker of a transaction whose data are gone, is given a delete horizon (KIP-534) the
     first time that it is met so: its base timestamp becomes the time from which it may go.

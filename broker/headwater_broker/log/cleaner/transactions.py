@@ -25,7 +25,7 @@ class TransactionPass:
     """Follows transactions through one pass over a log, from its start on, as Kafka's cleaner does.
 
     Attributes:
-        kept: Entries of the transaction index whose data or markers are still in the log.
+        retained: Entries of the transaction index whose data or markers are still in the log.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction], start_offset: int) -> None:
@@ -33,7 +33,7 @@ class TransactionPass:
 
         Args:
             aborted: Entries of the log's transaction indexes.
-            start_offset: Where the pass begins; transactions that ended before it are none of its business.
+            start_offset: Where the pass begins; transactions that ended before it do not matter.
         """
         relevant = (entry for entry in set(aborted) if entry.last_offset >= start_offset)
         self._coming = sorted(relevant, key=lambda entry: entry.first_offset, reverse=True)
