@@ -1,4 +1,4 @@
-"""What handlers and guards share: answers without content about one thing that was asked for, and a rule."""
+"""What handlers and guards share: answers without content about one requested thing, and a check of Metadata."""
 
 from kio.schema.errors import ErrorCode
 

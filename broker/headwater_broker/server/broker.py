@@ -386,7 +386,7 @@ async def _upkeep(node: Node, flusher: Flusher, listener: Listener) -> None:
         except LogError as error:
             _LOG.error("upkeep of the logs: %s", error)
         except Exception:
-            # Retention and flushes must go on, whatever one turn of them ran into.
+            # Retention and flushes must go on, whatever error one turn of them met.
             _LOG.exception("upkeep of the logs failed")
         listener.tick()
         if pieces.longest_s > _BUSY_PIECE_S:

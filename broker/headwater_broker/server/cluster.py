@@ -123,14 +123,14 @@ class Logs(Protocol):
     """Logs by topic and partition."""
 
     def get(self, topic: str | bytes, partition: int) -> PartitionLog | None:
-        """A log, None where it is not to be had."""
+        """A log; None where there is none."""
 
 
 class Absences(Protocol):
-    """Why logs are not to be had."""
+    """Says why there is no log of a partition."""
 
     def why_not_here(self, topic: str | bytes, partition: int) -> ErrorCode:
-        """The error for a partition that there is no log of."""
+        """The error for a partition without a log."""
 
     def name_of(self, topic_id: bytes) -> bytes | None:
         """A topic's name by the 16 bytes of its id."""
@@ -149,7 +149,7 @@ class GroupPlaces:
     leaders: Mapping[int, int] = field(default_factory=dict)
 
     def coordinator_of(self, group: str) -> BrokerInfo | None:
-        """Whoever leads the group's partition, as in Kafka, where its records then are; else one of the others.
+        """The leader of the group's partition, as in Kafka: the group's records are there. Else one of the others.
 
         Rendezvous hashing: when a broker comes or goes, only the groups that it had or gets are moved.
         """
@@ -164,7 +164,7 @@ class GroupPlaces:
 
 
 class ClusterView:
-    """Brokers, topics and their settings, for answering without asking.
+    """Brokers, topics and their settings, so that requests are answered without a look into shared state.
 
     Attributes:
         broker_id: This broker.
@@ -176,7 +176,7 @@ class ClusterView:
         topic_configs: Settings of topics that have some.
         broker_configs: What was changed of brokers' settings.
         missing: Partitions that this broker has no log of, because a disk fails.
-        group_places: What decides who coordinates a group; another object once that may be another.
+        group_places: What decides who coordinates a group; a new object when that may have changed.
     """
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
@@ -206,7 +206,7 @@ class ClusterView:
         if snapshot.broker_configs is not None:
             self.broker_configs = snapshot.broker_configs
         pending = snapshot.pending_deletions or frozenset()
-        # A topic that was being deleted and no longer is has gone, unless it was read again.
+        # A topic whose deletion is no longer pending is gone, unless it was read again.
         still = {name: topic for name, topic in self.deleting.items() if name in pending}
         topics: dict[str, TopicState | None] = {**self.topics, **still}
         if snapshot.topics is not None:

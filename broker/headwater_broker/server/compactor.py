@@ -22,7 +22,7 @@ class Compactor:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def configure(self, *, threads: int, backoff_ms: int) -> None:
-        """Goes on with as many threads as are wanted.
+        """Goes on with so many threads.
 
         Args:
             threads: Logs that may be compacted at a time (Kafka's log.cleaner.threads).

@@ -51,10 +51,10 @@ class Gate(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether requests but those to authenticate (again) would go their way now."""
+        """Whether requests other than those to authenticate (again) pass now."""
 
     def intercept(self, connection: "Connection", frame: memoryview) -> bool:
-        """Whether the frame is dealt with; otherwise it goes the way of every request."""
+        """Whether the gate has dealt with the frame; otherwise it is handled as every request."""
 
 
 class Connection:

@@ -35,7 +35,7 @@ _LARGE_REQUEST_BYTES = 32 * 1024
 """A request off the hot path takes up to a second for a megabyte to be read: some ten milliseconds."""
 
 _SHARED = frozenset({API_VERSIONS, METADATA, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS})
-"""What only asks for what is there, so that who asks the same in the same tick may have the same answer."""
+"""APIs that only read: equal requests within one tick may share one answer."""
 
 Response = Mapping[str, Any]
 """A message as plain values; see `wire.codec.build`."""
@@ -124,7 +124,7 @@ class Core:
         meter: Counts what requests use; None while nobody is limited.
         tick: Number of ticks that have ended.
         turns: Who has to wait because it asks for much.
-        work: What takes longer than others should wait.
+        work: Runs what takes longer than others should wait.
         resets: Where clients go on behind offsets that are lost.
     """
 
@@ -253,7 +253,7 @@ class Core:
     ) -> int:
         """Answers Produce requests that look like one before and have nothing out of the ordinary, in a row.
 
-        What it does not take is for `handle`, as is all that goes wrong.
+        What it does not take, and all that goes wrong, is left to `handle`.
 
         Args:
             connection: Where the answers go.

@@ -41,7 +41,7 @@ _WIDE = 64
 """A fetch of more partitions is worked off in slices of so many: a look at them takes half a millisecond."""
 
 _CONVERTED_BYTES = 1 << 20
-"""How much one request of an old client has converted at most."""
+"""How many bytes are converted at most for one request of an old client."""
 
 
 class Timers(Protocol):
@@ -100,7 +100,7 @@ class _Parked:
 
 
 def _nothing() -> None:
-    """Stands where nothing is to be done."""
+    """Does nothing."""
 
 
 class _Findings:
@@ -114,7 +114,7 @@ class _Findings:
         self.ranges: list[Part | None] = []
         self.logs: list[PartitionLog] = []
         self.unlooked: list[tuple[int, PartitionLog]] = []
-        """Where ranges are whose records nobody has looked at, and whose they are."""
+        """Indexes of ranges whose records were not checked yet, with their logs."""
         self.size_bytes = 0
         self.has_error = False
 
@@ -146,7 +146,7 @@ class FetchHandler:
         core.on_detached(self._forget)
 
     def look_in(self, logs: Logs, why: Absences) -> None:
-        """Has logs looked up there from now on, and asked there why one is not to be had."""
+        """From now on, looks logs up there, and asks there why one is missing."""
         self._manager = logs
         self._cluster = why
 
@@ -239,7 +239,7 @@ class FetchHandler:
             if is_first:
                 parked.logs = findings.logs
                 self._park(parked)
-                # What was written meanwhile has woken nobody.
+                # Writes that came meanwhile have not woken it.
                 parked.is_news = self._core.tick != began_tick
             if parked.is_news:
                 self._look_in_turn(parked)
@@ -247,7 +247,7 @@ class FetchHandler:
         self._work.run(parked.connection, self._look_slices(parked), then)
 
     def _look_slices(self, parked: _Parked) -> Slices[tuple[_Findings, bool]]:
-        """What a look gives, and whether that is enough."""
+        """The findings of a look, and whether they are enough."""
         request = parked.request
         findings = _Findings(request.max_bytes)
         isolation = _isolation_of(request)
@@ -266,7 +266,7 @@ class FetchHandler:
             parked.deferred.resolve(_answer(parked.header, findings, parked.session))
 
     def _answer_later(self, connection: Connection, answer: Slices[list[Part]], deferred: Deferred) -> None:
-        """Answers once the answer is made, which may take long: every record is looked at."""
+        """Answers once the answer is made, which may take long: every record is checked."""
 
         def then(parts: list[Part] | None, error: Exception | None) -> None:
             if parts is not None:
@@ -461,7 +461,7 @@ def _converted(header: RequestHeader, request: FetchRequest, findings: _Findings
 def _looked_at(
     header: RequestHeader, request: FetchRequest, findings: _Findings, session: FetchSession | None
 ) -> Slices[list[Part]]:
-    """The answer once somebody has looked at all that is in it."""
+    """The answer, once all records in it were checked."""
     for place, log in findings.unlooked:
         file_range, result = findings.ranges[place], findings.results[place]
         assert isinstance(file_range, FileRange)

@@ -144,7 +144,7 @@ class FetchSessions:
             self._end(request.session_id)
             return ErrorCode.none
         if self._partitions > _MOST_PARTITIONS and len(session) > before:
-            # It is to name all again, and gets no session for them.
+            # The client has to name all partitions again, and gets no session for them.
             self._end(request.session_id)
             return ErrorCode.fetch_session_id_not_found
         return session

@@ -13,7 +13,7 @@ from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 
 PARTITIONS_AT_ONCE = 200
-"""What is looked at before others are let in, where they are many: half a millisecond."""
+"""So many partitions are checked before others get their turn: half a millisecond."""
 
 NO_RETENTION_MS = -1
 """What a client sends that leaves the retention of its offsets to the broker."""

@@ -64,11 +64,11 @@ class _Noted:
         self.generations: dict[str, tuple[KeptGroup, int] | None] = {}
 
     def groups(self) -> Iterable[str]:
-        """Of which something is noted."""
+        """Groups of which something is noted."""
         return {**self.generations, **self.offsets}
 
     def add(self, group: str, former: "_Noted") -> None:
-        """Takes what was noted of a group before: what came since then holds."""
+        """Takes back what was noted of a group before; what was noted since then wins."""
         if group in former.offsets:
             self.offsets[group] = {**former.offsets[group], **self.offsets.get(group, {})}
         if group in former.generations:
@@ -88,7 +88,7 @@ class GroupRecords:
 
         Args:
             node: The broker.
-            alone: For whoever reads of a group in shared state what is not to change meanwhile.
+            alone: A turn for reading a group in shared state while nobody changes it.
         """
         self._node = node
         self._alone = alone
@@ -205,7 +205,7 @@ class GroupRecords:
             _LOG.info("%s-%d has again what shared state has", OFFSETS_TOPIC, log.partition)
 
     def _refused(self, log: PartitionLog, noted: _Noted, error: LogError) -> None:
-        """What a full disk did not take is noted again: it takes it later, with what came meanwhile."""
+        """Notes again what a full disk did not take: it is written later, with what came meanwhile."""
         if log.partition not in self._behind:
             _LOG.warning("%s-%d is behind shared state: %s", OFFSETS_TOPIC, log.partition, error)
         if not isinstance(error, StorageError) or log.offline is not None:

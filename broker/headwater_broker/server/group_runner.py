@@ -32,7 +32,7 @@ _LOOK_EVERY_S = 0.5
 _LATE_MS = 50
 _GRACE_MS = 50
 _MAX_KEPT_BYTES = 512 * 1024
-"""What shared state takes; what is kept of some thousands of members, since they are much alike."""
+"""The most that is kept of one group: it holds some thousands of members, which are much alike."""
 
 
 def group_error_code(error: GroupError) -> ErrorCode:
@@ -152,7 +152,7 @@ class GroupRunner:
 
     @asynccontextmanager
     async def deleting(self, group_id: str) -> AsyncIterator[None]:
-        """For whoever deletes a group: what else is written about it comes before or after."""
+        """A turn for deleting a group: other writes about it come before or after."""
         async with self.turns.turn(group_id), self._save_turns.turn(group_id):
             yield
 

@@ -28,12 +28,12 @@ _ACCEPTS_A_TICK = 128
 _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _SCARCE_PAUSE_S = 0.25
 _EPISODE_S = 10.0
-"""So long after the last connection that could not be accepted, the next such one is told again."""
+"""So long after the last connection that could not be accepted, the next such one is logged again."""
 
 _RESERVED_DESCRIPTORS = 64
 _RESERVED_SHARE = 8
-"""Descriptors that connections leave to the logs: so many, and no more than this part of all. Without one a log can
-begin no segment, and read none that was closed."""
+"""Descriptors that connections leave to the logs: so many, but at most this share of all. Without one a log can neither
+begin a segment nor read one that was closed."""
 
 
 def bind(host: str, port: int, backlog: int) -> list[socket.socket]:

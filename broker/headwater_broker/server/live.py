@@ -31,7 +31,7 @@ class LiveSettings:
     def __init__(self, static: BrokerSettings) -> None:
         """Begins with what the broker was started with."""
         self._static = static
-        # Where things are is settled once, and is none of the settings that are read again at a change.
+        # Places are settled once: they are not among the settings that are read again at a change.
         self._first = {name: text for name, text in static.properties.items() if name not in PLACES}
         self._listeners: list[Changed] = []
         self.current = static

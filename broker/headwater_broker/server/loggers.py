@@ -22,13 +22,13 @@ _LEVELS = {
 
 
 class LoggerError(Exception):
-    """A logger or a level that there is not; the message says what there is."""
+    """An unknown logger or level; the message says which there are."""
 
 
 class LineFormatter(logging.Formatter):
     """One line for each record, whatever is in it.
 
-    What logs a name from outside has it `shown`; this is the second line of defence, for what libraries log and for
+    Code that logs a name from outside uses `shown`; this is the second line of defence, for what libraries log and for
     messages of exceptions that nobody expected. Each line of a traceback is indented, so that none of them, and no
     line break in an exception's message, looks like a record.
     """
@@ -83,7 +83,7 @@ def check_levels(levels: Mapping[str, str | None]) -> None:
 
 
 def set_levels(levels: Mapping[str, str | None]) -> None:
-    """Changes what loggers log; None has one log what the one above it does."""
+    """Changes the levels of loggers; None has one take the level of the logger above it."""
     for name, level in levels.items():
         _logger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])
 

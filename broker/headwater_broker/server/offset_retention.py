@@ -18,9 +18,9 @@ _MS_A_MINUTE = 60_000
 class OffsetRetention:
     """Looks, every `offsets.retention.check.interval.ms`, at the groups that this broker coordinates.
 
-    When a group lost its last member is kept with it. A group that the coordinator knows nothing of counts from
-    the time it was first looked at: its members may be ZooKeeper consumers or jobs, which keep its offsets while
-    they are registered, and tell nobody when they go.
+    The time when a group lost its last member is kept with the group. For a group that the coordinator does not
+    know, the time counts from the first sweep that met it: its members may be ZooKeeper consumers or jobs, which keep
+    its offsets while they are registered, and tell nobody when they go.
     """
 
     def __init__(self, node: Node, runner: GroupRunner, staged: StagedOffsets) -> None:

@@ -49,7 +49,7 @@ _ACKS_ALL = -1
 _LOOKED_AT_A_TICK = 2 << 20
 """Decompressed bytes, or what costs as much: one to three milliseconds."""
 _LOOKED_AT_ASIDE = 32 << 20
-"""What large batches of clients come to; who sends one that comes to more waits for others of that kind only."""
+"""The same for a large batch, which is checked in another thread; a still larger one waits only for others like it."""
 
 _WIDE = 256
 """So many partitions of a request are appended to at once: half a millisecond."""
@@ -139,7 +139,7 @@ class _Produced:
 
 
 def _frames(parts: bytes) -> list[tuple[int, int, int]]:
-    """Correlation id, beginning and end of each of whole frames; none where that is not what they are."""
+    """Correlation id, beginning and end of each frame; an empty list where the bytes are not whole frames."""
     frames, position = [], 0
     while position + _FRAME_START.size <= len(parts):
         size, correlation_id = _FRAME_START.unpack_from(parts, position)
@@ -174,7 +174,7 @@ class ProduceHandler:
         self._aside_for_long = ThreadPoolExecutor(1, thread_name_prefix="look-into-long")
 
     def look_in(self, logs: Logs, why: Absences) -> None:
-        """Has logs looked up there from now on, and asked there why one is not to be had."""
+        """From now on, looks logs up there, and asks there why one is missing."""
         self._manager = logs
         self._why = why
 
@@ -237,7 +237,7 @@ class ProduceHandler:
         return None
 
     def _allowance(self) -> Allowance:
-        """What all requests of this tick may have looked at, together, before others have to be let in."""
+        """How much may be checked for all requests of this tick together before others get their turn."""
         if self._allowed_tick != self._core.tick:
             self._allowed_tick = self._core.tick
             self._allowed = Allowance(_LOOKED_AT_A_TICK)
@@ -251,7 +251,7 @@ class ProduceHandler:
         large: list[_Copied],
         may_begin: _MayBegin | None,
     ) -> None:
-        """Goes on with the rest of a request in slices, and then with what is too large for any."""
+        """Goes on with the rest of a request in slices, and then with the batches that are too large for a slice."""
         work.defer(connection)
 
         def then(_: None, error: Exception | None) -> None:
@@ -270,7 +270,7 @@ class ProduceHandler:
         large: list[_Copied],
         may_begin: _MayBegin | None,
     ) -> Slices[None]:
-        """Appends what does not take long to look into, and adds the others to those that are large."""
+        """Appends batches that are checked quickly, and adds the others to the large ones."""
         for copied in rest:
             yield
             topic, partition, batch = copied
@@ -299,7 +299,7 @@ class ProduceHandler:
         large: Sequence[_Copied],
         may_begin: _MayBegin | None,
     ) -> None:
-        """Appends batches that take long to look into; that is done beside the loop, one after the other."""
+        """Appends batches that take long to check; they are checked beside the loop, one after the other."""
         for topic, partition, batch in large:
             log = self._find(work, topic, partition)
             if log is None:
@@ -370,8 +370,8 @@ class ProduceHandler:
     ) -> int:
         """Answers requests of a known form in a row; see `Core.handle_alike`.
 
-        All of them came at once, so that what may be refused is asked once. The first one that needs more than to be
-        appended ends the row, as the first one does whose append fails: nothing of it is done then.
+        All of them came at once, so the checks that may refuse them are made once. The row ends before the first
+        request that needs more than an append, or whose append fails: nothing of that one is done then.
         """
         form = connection.forms.find(buffer, start)
         if form is None:
@@ -498,7 +498,7 @@ class _Work:
     def look_into(
         self, log: PartitionLog, records: memoryview, now_ms: int, allowance: Allowance | None
     ) -> LookedInto:
-        """As much of it as is allowed, in another thread."""
+        """Checks the batch as far as the allowance goes; may run in another thread."""
         return log.look_into(self.prepared(records, allowance), now_ms=now_ms, allowance=allowance)
 
     def note(self, log: PartitionLog, topic: bytes, partition: int, appended: Appended) -> None:
@@ -518,7 +518,7 @@ class _Work:
 
 
 def _copied(frame: memoryview, places: Sequence[PartitionRecords]) -> list[_Copied]:
-    """Their records, as the receive buffer is filled again meanwhile."""
+    """Copies of their records, since the receive buffer is filled again meanwhile."""
     return [(topic, partition, bytearray(frame[start:end])) for topic, partition, start, end in places]
 
 

@@ -239,8 +239,8 @@ _PROMISING_NOTHING = (
     "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm",
 )
-"""What a listener cannot ask for here, and what Java's TLS needs to know. The first of `ssl.` is about connections
-that a broker opens to others: those that it accepts are the same with and without."""
+"""Properties of what a listener cannot use here, and of Java's TLS. `ssl.endpoint.identification.algorithm` is about
+connections that a broker opens to others; it changes nothing for those that it accepts."""
 
 
 LISTENER_PREFIX = "listener.name."
@@ -271,7 +271,7 @@ def checked_override(name: str) -> str:
 def has_no_effect(name: str) -> bool:
     """Whether a property is taken, so that a file written for Kafka works, though nothing here depends on it.
 
-    What would make Kafka safer is not among them: it must not seem to be in force.
+    Properties that would make Kafka safer are not among them: they must not seem to be in force.
     """
     if name in WITHOUT_EFFECT:
         return True

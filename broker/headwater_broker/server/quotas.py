@@ -1,6 +1,6 @@
 """Client quotas at work: what each request used is counted, and whoever is too fast is answered so and made to wait.
 
-Nothing of this is there while no quota is set: the core then has no meter.
+While no quota is set, the core has no meter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ _INT = Struct(">i")
 _FRAME_START_BYTES = 8  # length prefix, correlation id
 _MOST_ENTRIES = 10_000
 _LONGEST_NAME_CHARS = 256
-"""Of what a client calls itself, up to 32 kB, which would be kept for each of those."""
+"""A longer client id is replaced by its digest: one may have 32 kB, which would be held for each client."""
 
 Configs = Mapping[ConfigKind, Mapping[str, Mapping[str, str]]]
 

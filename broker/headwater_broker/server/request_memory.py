@@ -1,4 +1,4 @@
-"""What large requests may take while they come in: Kafka's `queued.max.request.bytes`."""
+"""The memory that large requests may take while they come in: Kafka's `queued.max.request.bytes`."""
 
 from collections.abc import Iterator
 from typing import Protocol

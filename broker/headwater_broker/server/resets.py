@@ -1,4 +1,4 @@
-"""Where clients go on that were told that an offset is lost, once they ask for the earliest one.
+"""Where a client goes on that was told of a lost offset, when it asks for the earliest one.
 
 The log still begins where it did. A client that begins anew at the earliest offset would come to the lost ones again
 and again: after it was told of them, the earliest offset is for once the one behind them.
@@ -39,7 +39,7 @@ class _Notice:
 
 
 class Resets:
-    """All of one broker."""
+    """The notices of one broker."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """Begins with nobody.
@@ -53,7 +53,7 @@ class Resets:
     def tell(
         self, connection: Connection, client_id: bytes | None, topic: str, partition: int, offset: int
     ) -> None:
-        """A client is told that offsets are lost, and `offset` is behind them."""
+        """Notes that a client is told of lost offsets, and that `offset` is behind them."""
         connection.resets[topic, partition] = offset
         key = connection.host, client_id, topic, partition
         notice = self._notices.pop(key, None)
@@ -67,7 +67,7 @@ class Resets:
             self._notices.popitem(last=False)
 
     def forget(self, connection: Connection, topic: str, partition: int) -> None:
-        """A client reads on."""
+        """Forgets the notice of a client that reads on."""
         connection.resets.pop((topic, partition), None)
 
     def take(self, connection: Connection, client_id: bytes | None, topic: str, partition: int) -> int | None:

@@ -28,7 +28,7 @@ _TOPIC_PREFIXES = (f"{ConfigKind.TOPIC.value}/", f"{ConfigKind.BROKER.value}/")
 
 
 class SecurityState(Watcher):
-    """Rules, users, tokens and quotas for answering without asking.
+    """Rules, users, tokens and quotas, so that requests are answered without a look into shared state.
 
     Attributes:
         authorizer: Who may do what.
@@ -128,7 +128,7 @@ class SecurityState(Watcher):
     def allows(
         self, connection: Connection, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether who is behind a connection may do something."""
+        """Whether the principal of a connection may do something."""
         return self.authorizer.allows(connection.principal, connection.host, operation, resource_type, name)
 
     def account(self, mechanism: ScramMechanism, name: str, is_token: bool) -> Account | None:

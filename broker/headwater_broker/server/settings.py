@@ -179,7 +179,7 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
     except InvalidConfigError as error:
         raise UsageError(f"broker property: {error}") from error
     if fields.get("authorizer_class_name"):
-        # As Kafka's authorizers have it: a file that names one means what it does not allow to be refused.
+        # As Kafka's authorizers have it: in a file that names one, what no rule allows is to be refused.
         fields.setdefault("allow_everyone_if_no_acl_found", False)
     settings = BrokerSettings(log=log, properties=dict(properties), listener_overrides=overrides)
     return dataclasses.replace(settings, **fields)  # type: ignore[arg-type]

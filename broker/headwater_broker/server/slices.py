@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 _SLICE_S = 0.003
 _SHORT_S = 0.001
-"""So long anybody's work is done at once, however much of others' is under way."""
+"""Anybody's work is done at once for so long, however much work of others is under way."""
 
 _AT_ONCE = 8
 """So many requests hold what they have made so far, a few MB each; the others have hardly begun."""
@@ -37,7 +37,7 @@ class Pieces:
         self.longest_s = 0.0
 
     async def run(self, slices: Slices[_Result]) -> _Result:
-        """Works until it is done, and returns the result; all that is looked at may be another after each slice.
+        """Works until it is done, and returns the result; all that the work reads may change between its slices.
 
         Raises:
             Exception: What the work raises.
@@ -71,7 +71,7 @@ Then = Callable[[Any, Exception | None], None]
 
 
 class _Work:
-    """One request's."""
+    """The work of one request."""
 
     __slots__ = ("connection", "drop", "slices", "step", "then")
 
@@ -86,11 +86,11 @@ class _Work:
 
 
 def _nothing() -> None:
-    """Stands where nothing is to be done."""
+    """Does nothing."""
 
 
 class Work:
-    """All of it that is under way, for so many requests at once."""
+    """All work that is under way, for so many requests at once."""
 
     def __init__(self, turns: Turns, at_once: int = _AT_ONCE) -> None:
         self._turns = turns
@@ -166,7 +166,7 @@ class Work:
             Exception: What the work raises.
         """
         result = self.answer(connection, slices)
-        # What has taken no time is there already, and what is not there is a future.
+        # A result that took no time is returned as it is, any other as a future.
         return await result if isinstance(result, asyncio.Future) else cast(_Result, result)
 
     def forget(self, connection: Connection) -> None:
@@ -185,7 +185,7 @@ class Work:
             self._turns.wait(work.connection, work.step)
 
     def _advance(self, work: _Work, slice_s: float) -> bool:
-        """Goes on with some work for a while; whether it is done."""
+        """Goes on with some work for a while; returns whether it is done."""
         started_s = now_s = perf_counter()
         try:
             while now_s - started_s < slice_s:

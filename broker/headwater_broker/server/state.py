@@ -144,7 +144,7 @@ class StateKeeper(Watcher):
         self.note(Change(ChangeKind.DELETIONS))
 
     def _tell(self, name: str, partition: int, what: str, error: LogError) -> None:
-        """Says once what the disk refuses: it is tried again and again."""
+        """Logs once what the disk refuses: it is tried again and again."""
         message = f"{what}: {error}"
         if self._reported.get((name, partition)) != message:
             self._reported[name, partition] = message
@@ -155,7 +155,7 @@ class StateKeeper(Watcher):
     def _open_logs(self, changed: Collection[str] | None) -> Slices[None]:
         """Opens the logs of some topics, by default of all, and of those that could not be opened before.
 
-        A partition whose turn has not come is not here yet, as far as clients are told.
+        Until a partition's turn has come, clients are told that it is not here.
         """
         topics = self._view.topics
         names = topics.keys() if changed is None else {*changed, *(name for name, _ in self._view.missing)}

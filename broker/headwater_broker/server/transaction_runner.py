@@ -139,7 +139,7 @@ class TransactionRunner:
         self._log_of(transactional_id)
 
     def check_spans_no_brokers(self, transactional_id: str, what: str) -> None:
-        """Makes sure that no other broker coordinates an id: it could not be asked about what is here.
+        """Makes sure that no other broker coordinates an id: that one could not be asked about partitions here.
 
         Raises:
             ApiError: POLICY_VIOLATION, upon which clients give up at once.
@@ -192,10 +192,10 @@ class TransactionRunner:
         return opened
 
     async def _store(self, transition: Transition) -> None:
-        """Makes a decision one.
+        """Stores a decision, which makes it final.
 
         Raises:
-            ApiError: It could not be stored: it is none.
+            ApiError: It could not be stored, and does not count.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._storing[transition.transactional_id] = stored

@@ -46,13 +46,13 @@ _MOST_ANSWERS = 512
 """Pieces of answers that may wait to be sent, those that are not made yet among them."""
 _TURN_S = 0.002
 _LARGE_REQUEST_BYTES = 4096
-"""One that asks for so many things waits for a turn, whoever sends it."""
+"""A request that asks for so many things waits for a turn, whoever sends it."""
 
 _SENDING_S = 1.5e-9
 """What a byte of an answer costs to be sent."""
 
 _SENT_AT_ONCE_BYTES = 8 * 1024 * 1024
-"""How much a client that reads fast is sent before the others get a look."""
+"""How much a client that reads fast is sent before the others get their turn."""
 _PEER_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN})
 
 
@@ -155,7 +155,7 @@ class Channel:
                     self.give_back()
             return True
         if pending == size:
-            # A size that is refused once it is looked at, perhaps behind an answer that takes its time, makes no room.
+            # No room is made for a size that will be refused, perhaps only behind an answer that takes its time.
             if needed <= size or needed > self.connection.max_frame_bytes + _SIZE.size:
                 return False
             if needed > _BUFFER_BYTES and not self._memory.take(self, needed, self._loop.time()):

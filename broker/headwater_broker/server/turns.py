@@ -74,7 +74,7 @@ class Turns:
                 if self._waiting.pop(resume, connection) is connection and not connection.is_closed:
                     resume()
         finally:
-            # Not before: who waits again within the round would have one more round begun with each that ends.
+            # Not before: a connection that waits again within the round would begin one more round each time.
             self._is_scheduled = False
             if self._waiting:
                 self._schedule()

@@ -1,4 +1,4 @@
-"""What keeps a copy of shared state current: a task that changes wake."""
+"""What keeps a copy of shared state current: a task that each change wakes."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -32,7 +32,7 @@ E = TypeVar("E", bound=IntEnum)
 Entries = frozenset[AclEntry]
 
 _AT_ONCE = 100
-"""So many rules or filters of a request are looked at before others are let in."""
+"""So many rules or filters of a request are checked before others get their turn."""
 
 _CHANGES_AT_ONCE = 4
 """So many go to shared state side by side."""
@@ -78,7 +78,7 @@ class AclApis:
         return {"error_code": ErrorCode.none, "error_message": None, "resources": resources}
 
     async def create_acls(self, request: Request) -> Response:
-        """Adds rules, each for itself; one that is there is fine."""
+        """Adds rules, each for itself; an existing one is no error."""
         bindings = await self._node.core.work.done(request.connection, _bindings(request.body.creations))
         added: dict[ResourcePattern, set[AclEntry]] = {}
         for binding in bindings:
@@ -103,7 +103,7 @@ class AclApis:
         return {"results": results}
 
     async def delete_acls(self, request: Request) -> Response:
-        """Removes the rules that each filter finds; one that several find is the first one's."""
+        """Removes the rules that each filter finds; a rule that several find is in the answer of the first."""
         work = self._node.core.work
         answers: list[dict[str, Any]] = []
         filters = await work.done(request.connection, _filters(request.body.filters, answers))

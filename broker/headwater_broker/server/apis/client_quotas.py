@@ -24,7 +24,7 @@ _EXACT, _DEFAULT, _ANY = range(3)
 _LONG_MAX = 2**63 - 1
 
 Entity = dict[str, str | None]
-"""Names by type; None is whoever has nothing of their own."""
+"""Names by type; None stands for whoever has no quotas of their own."""
 
 
 class ClientQuotaApis:

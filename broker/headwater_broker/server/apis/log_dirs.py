@@ -80,7 +80,7 @@ class LogDirApis:
         except (LogError, ApiError) as error:
             return error_code(error)
         if node.logs.get(topic, partition) is None:
-            # It is made there once it is made; these are also what Kafka answers then.
+            # The partition will be made there. Kafka answers with the same codes.
             state = node.cluster.topics.get(topic)
             is_known = state is not None and partition in state.partitions
             return ErrorCode.replica_not_available if is_known else ErrorCode.unknown_topic_or_partition
@@ -109,7 +109,7 @@ def _describe(log: PartitionLog, *, is_future: bool) -> dict[str, Any]:
     return {
         "partition_index": log.partition,
         "partition_size": size_bytes,
-        # Kafka's is what the log's end lacks of the high watermark: here, how many offsets it has lost.
+        # Kafka's lag is how far the log's end is behind the high watermark. Here it is how many offsets are lost.
         "offset_lag": sum(each.end_offset - each.start_offset for each in log.missing),
         "is_future_key": False,
     }

@@ -207,7 +207,8 @@ class MetadataApis:
         topics = self._node.cluster.topics
         if key_type == _TRANSACTION_KEY and TRANSACTION_TOPIC not in topics:
             return self._create_and_find(request, TRANSACTION_TOPIC, key_type)
-        # Of several brokers, who leads a group's partition coordinates it: else it would move as soon as it has one.
+        # Among several brokers, the leader of a group's partition coordinates it. Without the topic another broker
+        # would, and the group would move once there is one.
         if key_type == _GROUP_KEY and OFFSETS_TOPIC not in topics and len(self._node.cluster.brokers) > 1:
             return self._create_and_find(request, OFFSETS_TOPIC, key_type)
         return self._find_coordinator(request, key_type)

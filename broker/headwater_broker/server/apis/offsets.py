@@ -91,9 +91,9 @@ class OffsetApis:
     def _after_a_loss(
         self, log: PartitionLog, earliest: TimestampAndOffset, request: Request
     ) -> TimestampAndOffset:
-        """What is the earliest offset for a client that has just been told that those where it was are lost.
+        """The earliest offset for a client that has just been told that the offsets at its position are lost.
 
-        It has read, or may have, what is before them: once, it goes on behind them.
+        It may have read the records before them, so that for once it goes on behind them.
         """
         client_id = request.header.client_id
         offset = self._node.core.resets.take(request.connection, client_id, log.topic, log.partition)

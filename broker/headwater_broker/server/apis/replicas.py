@@ -103,7 +103,7 @@ class ReplicaApis:
     # -- reassignment ----------------------------------------------------------------------------------
 
     async def alter_reassignments(self, request: Request) -> Response:
-        """Accepts what is so already, and refuses the rest, each partition for itself."""
+        """Accepts assignments that are in force already, and refuses others, each partition for itself."""
         responses = []
         async for topic in unhurried(request.body.topics):
             partitions = []

@@ -39,7 +39,7 @@ _POLL_S = 0.02
 _PLANNED_AT_ONCE = 20
 """Topics of a request whose plans take some ten milliseconds, with the description of their settings."""
 _CHANGED_AT_ONCE = 100
-"""Topics that shared state is asked for side by side; more would not be sooner there."""
+"""Topics that shared state is asked for side by side; with more, they would not be there sooner."""
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class _NewTopic:
 
 
 class _Alike:
-    """Names of topics by what they are where periods are underscores, as in the names of Kafka's metrics."""
+    """Names of topics by their form with underscores for periods, as in the names of Kafka's metrics."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_look: dict[str, list[str]] = {}
@@ -82,7 +82,7 @@ class TopicAdmin:
     # -- creating --------------------------------------------------------------------------------------
 
     async def create_automatically(self, name: str) -> None:
-        """Creates a topic that somebody asked for, with the broker's defaults; one that is there is fine.
+        """Creates a topic that somebody asked for, with the broker's defaults; an existing one is no error.
 
         Raises:
             ApiError: The name is not allowed, or shared state refused.
@@ -105,7 +105,7 @@ class TopicAdmin:
             raise ApiError(ErrorCode.leader_not_available, str(error)) from error
 
     async def create_internal(self, name: str) -> None:
-        """Creates a topic of the broker's own; one that is there is fine.
+        """Creates a topic of the broker's own; an existing one is no error.
 
         Raises:
             CoordinationError: Shared state refused.

@@ -180,7 +180,7 @@ def cluster_operations(caller: Caller) -> int:
 
 
 def _hidden(topic: Any) -> Response:
-    """Not even whether there is such a topic is told. An id is no secret, but then the name is."""
+    """Does not even tell whether there is such a topic. An id is no secret, but then the name is."""
     topic_id = getattr(topic, "topic_id", None)
     return {
         "error_code": _REFUSED,
