@@ -143,7 +143,7 @@ class StateKeeper(Watcher):
         self._again = None
         self.note(Change(ChangeKind.DELETIONS))
 
-    def _tell(self, name: str, partition: int, what: str, error: LogError) -> None:
+    def _report(self, name: str, partition: int, what: str, error: LogError) -> None:
         """Logs once what the disk refuses: it is tried again and again."""
         message = f"{what}: {error}"
         if self._reported.get((name, partition)) != message:
@@ -178,7 +178,7 @@ class StateKeeper(Watcher):
             self._view.missing.discard((name, partition))
             self._reported.pop((name, partition), None)
         except LogError as error:
-            self._tell(name, partition, "cannot be led", error)
+            self._report(name, partition, "cannot be led", error)
             if self._manager.get(name, partition) is None:
                 self._view.missing.add((name, partition))
         self._seen.add((name, partition, topic_id))
@@ -256,7 +256,7 @@ class StateKeeper(Watcher):
                     try:
                         self._remove_log(name, partition)
                     except LogError as error:
-                        self._tell(name, partition, "cannot be removed", error)
+                        self._report(name, partition, "cannot be removed", error)
                         undeleted.add(name)
                         continue
                     self._reported.pop((name, partition), None)
