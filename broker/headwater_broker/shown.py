@@ -1,4 +1,4 @@
-"""Text from outside as a person may be shown it: in one line, without what steers a terminal, and not without end.
+"""Text from outside, made safe to show to a person: in one line, without terminal control, and of limited length.
 
 A client chooses its client id, its group, its transactional id, its SASL mechanism; whoever writes to a topic chooses
 the records. Shown as it is, a line break in them forges a line of the log, and an escape sequence changes the

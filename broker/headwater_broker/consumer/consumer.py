@@ -282,7 +282,7 @@ class ZooKeeperConsumer:
     # -- the group ---------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Rebalances if something has changed, now and then until it comes out."""
+        """Rebalances if something has changed, and again every so often until the member has its share."""
         if not self._ownership.needs_settling() or time.monotonic() < self._retry_at:
             return
         try:
@@ -352,7 +352,7 @@ class ZooKeeperConsumer:
         self._fetcher.assign(self._progress)
 
     def _follow_brokers(self) -> None:
-        """Connects to the brokers, again if there is one at an address that the client was not told."""
+        """Connects to the brokers, and again when one has an address that the client does not know."""
         addresses = frozenset(
             f"{endpoint.host}:{endpoint.port}"
             for broker in self._coordinator.brokers().values()

@@ -248,7 +248,7 @@ class Coordinator(Protocol):
         """
 
     def kept_groups(self) -> dict[str, bytes]:
-        """What was stored of groups by `keep_group`."""
+        """What `keep_group` has stored, by group."""
 
     # -- members of decentralised groups, running jobs ---------------------------------------------
 

@@ -55,13 +55,13 @@ class MemoryCluster:
     def changing(self, *, may_wait: bool = False) -> Iterator[None]:
         """Holds the lock while the durable part is changed, and returns once that is written.
 
-        Whoever writes writes what others have changed by then too, so that changes side by side share a write.
+        A writer also writes what others have changed by then, so that changes side by side share a write.
 
         Args:
-            may_wait: Where the disk does not take it, it goes with the next write that it takes.
+            may_wait: If the disk refuses, the change is written with the next write that succeeds.
 
         Raises:
-            CoordinatorUnavailable: The disk did not take it, and it is taken back.
+            CoordinatorUnavailable: The disk refused, and the change is taken back.
         """
         with self.lock:
             yield
@@ -87,7 +87,7 @@ class MemoryCluster:
             self._written = changes
 
     def _take_back(self) -> None:
-        """Has the state be what the disk has: who made the changes since is told that they were refused."""
+        """Goes back to the state that the disk has; whoever made a change since gets an error."""
         assert self.file is not None
         with self.lock, suppress(CorruptState):
             if self.file.exists:

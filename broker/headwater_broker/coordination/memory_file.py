@@ -122,7 +122,7 @@ class MemoryFile:
 
 
 def encode_durable(durable: Durable) -> bytes:
-    """The file's content, with a digest: of a topic whose id has changed by a bit the records would be set aside."""
+    """The file's content, with a digest: if a bit of a topic's id changed, the topic's records would be set aside."""
     data = json.dumps(_to_json(durable), separators=(",", ":"), ensure_ascii=False).encode()
     return data[:-1] + b',"digest":"%s"}' % _digest(data)
 

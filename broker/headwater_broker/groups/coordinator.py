@@ -104,7 +104,7 @@ class GroupCoordinator:
         return saves
 
     def saved(self, now_ms: int, save: Save, *, is_kept: bool = True) -> list[Reply]:
-        """What goes on after a save, or after one that failed."""
+        """Goes on after a save that succeeded or failed."""
         group = self._groups.get(save.group.group_id)
         if group is None:
             return []

@@ -2,7 +2,7 @@
 
 JSON, `{"version":1,"generation":...,"members":[...]}` with metadata and assignments in base64; a large one is
 compressed by zlib, whose first byte is no brace. It is what Kafka 3.9 writes as `GroupMetadataValue`, except that
-a member is kept with all of its protocols: who comes next has to have one in common with it.
+a member is kept with all of its protocols: a new member has to have one in common with it.
 """
 
 from __future__ import annotations

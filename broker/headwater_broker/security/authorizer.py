@@ -17,7 +17,7 @@ from headwater_broker.security.principal import Principal
 _EVERYBODY = f"User:{WILDCARD}"
 _REMEMBERED = 20_000
 _LONGEST_NAME = 255
-"""Of a resource that is remembered: strangers ask for names that are far longer than any topic's."""
+"""Decisions about longer names are not remembered: strangers may ask for names far longer than any topic's."""
 
 _IMPLIED_BY: Mapping[Operation, tuple[Operation, ...]] = {
     Operation.DESCRIBE: (
@@ -119,7 +119,7 @@ class Authorizer:
     def allows_some(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Whether somebody may do something with at least one resource of a type, there or not yet.
+        """Whether somebody may do something with at least one resource of a type, existing or not.
 
         As Kafka decides it (KIP-679): what no rule is about counts only if it is allowed to everybody.
         """

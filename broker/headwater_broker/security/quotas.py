@@ -41,7 +41,7 @@ IP_QUOTAS: Mapping[str, bool] = MappingProxyType({CONNECTION_RATE: True})
 """Settings of addresses."""
 
 DEFAULT = "<default>"
-"""Whoever has nothing of their own."""
+"""Stands for whoever has no quotas of their own."""
 
 Name = tuple[str | None, str | None]
 """User and client id, None where an entry is not about one."""

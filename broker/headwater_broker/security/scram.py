@@ -96,7 +96,7 @@ class ScramCredential:
         """Reads what is kept, in Kafka's form (`ScramCredentialUtils`).
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is no credential.
         """
         parts = dict(part.partition("=")[::2] for part in text.split(","))
         try:
@@ -213,7 +213,7 @@ class ScramServer:
         return f"v={b64encode(_hmac(self._mechanism, credential.server_key, signed)).decode()}"
 
     def _extensions(self, text: str, reserved: str) -> dict[str, str]:
-        """The attributes behind those that each message has; one that is there already is refused."""
+        """The attributes behind those that each message has; one that comes twice is refused."""
         pairs = [part.split("=", 1) for part in text.split(",")[1:]]
         names = [*reserved, *(name for name, _ in pairs)]
         if len(set(names)) < len(names):

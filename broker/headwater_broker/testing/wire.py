@@ -1,4 +1,4 @@
-"""A client that says one request at a time, in the version that a test wants."""
+"""A client that sends one request at a time, in the version that a test names."""
 
 import select
 import socket

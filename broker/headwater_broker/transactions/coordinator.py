@@ -1,9 +1,9 @@
 """What becomes of each request about a transaction: a state machine without I/O and without a clock.
 
 It decides what Kafka 3.9's `TransactionCoordinator` decides, with two differences. Offsets of groups are part of the
-transaction's own state, since they are kept in shared state and not in a log that could take a marker. And a request
-that was left in a buffer when its client gave the connection up, and said it again over a newer one, is refused: it
-belongs to a transaction that has ended. As long as a client holds its connections, it may use them in any order.
+transaction's own state, since they are kept in shared state and not in a log that could take a marker. And a request is
+refused that was left in a buffer when its client gave up the connection and repeated it over a newer one: it belongs to
+a transaction that has ended. As long as a client holds its connections, it may use them in any order.
 """
 
 from __future__ import annotations
@@ -404,7 +404,7 @@ class TransactionCoordinator:
         """What is stored under an id.
 
         Raises:
-            TransactionRefused: Nothing.
+            TransactionRefused: Nothing is stored.
         """
         if not transactional_id:
             raise TransactionRefused(TransactionError.INVALID_REQUEST, "the transactional id is empty")

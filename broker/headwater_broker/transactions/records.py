@@ -45,7 +45,7 @@ _OFFSET = struct.Struct(">iqi")
 
 
 class UnreadableTransactionError(Exception):
-    """A record of `__transaction_state` that is none."""
+    """A record of `__transaction_state` that cannot be read."""
 
 
 def encode_key(transactional_id: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Produce requests that look alike, told by their bytes.
+"""Produce requests that look alike, recognised by their bytes.
 
 A producer sends one request after another that differ in nothing but their correlation id and their records. Once one
 of them was parsed, another of the same form needs no parsing: its bytes before the records are compared as a whole.
@@ -17,12 +17,12 @@ _START = Struct(">iii")
 _INT = Struct(">i")
 _SIZE_BYTES = 4
 _NO_TAGS = b"\x00\x00\x00"
-"""Those of the partition, of the topic and of the request."""
+"""The empty tagged fields of the partition, of the topic and of the request."""
 
 _FORMS = 1024
 _LENGTHS = 8
 _LONGEST_BYTES = 1024
-"""Of a form that is remembered: client ids may be long, and each another one."""
+"""Longer forms are not remembered: client ids may be long, and each may be another one."""
 
 
 class ProduceForm:
@@ -98,10 +98,10 @@ class ProduceForm:
 
 
 class ProduceForms:
-    """Those of one connection.
+    """The forms of one connection's requests.
 
     Attributes:
-        wants_more: The last request that was looked at was of no known form: learn the next.
+        wants_more: The last request had no known form: learn the next.
     """
 
     __slots__ = ("_by_length", "_last", "wants_more")
@@ -112,7 +112,7 @@ class ProduceForms:
         self._by_length: dict[int, dict[bytes, ProduceForm]] = {}
 
     def find(self, buffer: bytearray, start: int) -> ProduceForm | None:
-        """The form of what begins there, if it is known."""
+        """The form of the request that begins there, if it is known."""
         last = self._last
         if last is None or last.is_at(buffer, start):
             return last

@@ -168,7 +168,7 @@ def is_heavy(values: Mapping[str, Any]) -> bool:
 
 
 def _weight(entries: Sequence[Any]) -> int:
-    """How many structures, or other values in arrays, entries are together; it is not counted far beyond many."""
+    """How many structures, or other values in arrays, the entries hold together; the count stops once it is large."""
     count = 0
     for entry in entries:
         count += 1

@@ -5,7 +5,7 @@ response is a list of byte strings with gaps between them, where the caller puts
 
 The rack that a consumer of version 11 and up says it stands in (its setting `client.rack`) chooses no replica here. The
 name `headwater-past-unreadable` asks for a record in the place of each batch that cannot be read: every client can be
-told to send it, and other brokers make nothing of it.
+told to send it, and other brokers ignore it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Versions below those that kio has schemas for, which Kafka 3.9 answers: made of kio's lowest, by what they lack.
+"""Versions that Kafka 3.9 answers and kio has no schemas for: made of kio's lowest version, without what they lack.
 
 librdkafka and sarama ask in them where they are told that the broker is of Kafka 0.8; ListOffsets 0 is no part of a
 newer one, see `list_offsets_v0`.

@@ -10,7 +10,7 @@ from headwater_broker.wire.errors import MalformedFrame
 StructError = struct.error
 
 _MOST_TAGS = 256
-"""Of one structure: Kafka's have a few. A hundred megabytes of them would keep everybody else waiting."""
+"""Tagged fields of one structure: Kafka's have a few. A hundred megabytes of them would keep everybody else waiting."""
 
 MOST_PARTITIONS = 20_000
 """Topics and partitions that one Produce or Fetch request may name: each takes microseconds to be looked at, and some
@@ -18,7 +18,7 @@ hundred bytes. Those of Kafka's clients name no partition twice."""
 
 
 def too_wide(api: str) -> MalformedFrame:
-    """What a request for more is refused with."""
+    """The error for a request that names more."""
     return MalformedFrame(f"a {api} request names more than {MOST_PARTITIONS} topics and partitions")
 
 

@@ -110,7 +110,8 @@ class ZnodeClient:
     def learn_what_it_reads(self, timeout_s: float) -> None:
         """Finds out whether the server reads many znodes in one request.
 
-        One before 3.6 closes the connection over it, though not the session; it is there again after this.
+        A server before 3.6 closes the connection at such a request, but keeps the session. This waits until the
+        connection is back.
 
         Args:
             timeout_s: How long that may take.

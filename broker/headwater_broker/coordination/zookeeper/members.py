@@ -155,7 +155,7 @@ class MemberStore:
     def replace_plan(self, group: str, data: bytes, number: int) -> bool:
         """See `Coordinator.replace_plan`."""
         directory = znodes.plans(group)
-        # The directory comes with the first plan: who is late for that finds it there.
+        # The first plan makes the directory; whoever comes later finds it there.
         operations: list[Operation] = [Delete(f"{directory}/{number}") if number else Create(directory)]
         operations.append(Create(f"{directory}/{number + 1}", data))
         if not number:
