@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from amount import amount, drawn_seed
-from headwater_broker.log import InvalidBatchError, LogConfig, LogError, LogManager, PartitionLog
+from headwater_broker.log import (
+    InvalidBatchError,
+    LogConfig,
+    LogError,
+    LogManager,
+    PartitionLog,
+    StorageError,
+)
 from headwater_broker.testing.batches import build_batch, reseal_batch
 
 SEED = drawn_seed()
@@ -185,6 +192,6 @@ def test_append_plain_of_an_offline_log_appends_nothing(tmp_path: Path) -> None:
     log.append(memoryview(build_batch([b"v"])), now_ms=1)
     manager.close()
     end_offset = log.log_end_offset
-    log._health.take_offline(LogError("gone"))  # type: ignore[arg-type]
+    log._health.take_offline(StorageError("gone"))
     assert log.append_plain([memoryview(build_batch([b"v"]))], 0, now_ms=2) == []
     assert log.log_end_offset == end_offset
