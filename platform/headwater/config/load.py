@@ -54,7 +54,7 @@ class LoadedSettings:
     def values(self) -> list[Value]:
         """Every setting in the order of conf/headwater.toml, with secrets hidden."""
         return [
-            Value(key, _shown(key, value), self.sources.get(key, "default"))
+            Value(key, _masked(key, value), self.sources.get(key, "default"))
             for key, value in _flatten(self.settings)
         ]
 
@@ -64,16 +64,16 @@ def load_settings(environ: Mapping[str, str], flags: Mapping[str, object] | None
 
     Args:
         environ: The environment, with HEADWATER_CONFIG and HEADWATER_<SECTION>_<KEY>.
-        flags: Values from the command line by full key (`stack.port`); None means that it was not given.
+        flags: Values from the command line by full key (`stack.port`); None stands for a flag that is not set.
 
     Raises:
         UsageError: For an unknown key, a value of the wrong kind, or a file that cannot be read.
     """
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
-    for path, shown in _files(environ):
-        for key, value, line in _read_file(path, shown):
-            values[key], sources[key] = value, f"{shown} line {line}"
+    for path, label in _files(environ):
+        for key, value, line in _read_file(path, label):
+            values[key], sources[key] = value, f"{label} line {line}"
     for key, value, name in _read_environment(environ):
         values[key], sources[key] = value, name
     for key, value in (flags or {}).items():
@@ -105,7 +105,7 @@ _FREE_TABLES = ("broker", "spark.conf")
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """The files to read, the winning one last, each with the name to call it by."""
+    """The files to read, the winning one last, each with the label that messages use for it."""
     yield shipped_dir("conf") / "headwater.toml", _SHIPPED
     named = environ.get("HEADWATER_CONFIG")
     if named:
@@ -116,17 +116,17 @@ def _files(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
             yield path, str(path)
 
 
-def _read_file(path: Path, shown: str) -> Iterator[tuple[str, object, int]]:
+def _read_file(path: Path, label: str) -> Iterator[tuple[str, object, int]]:
     try:
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(f"cannot read {shown}: {reason(error)}") from error
+        raise UsageError(f"cannot read {label}: {reason(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown} is not TOML: {error}") from error
+        raise UsageError(f"{label} is not TOML: {error}") from error
     for key, value in _leaves(table):
         line = _line_of(text, key)
-        _check_known(key, f"{shown} line {line}")
+        _check_known(key, f"{label} line {line}")
         yield key, value, line
 
 
@@ -138,8 +138,8 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, o
         elif key in _FREE_TABLES:
             yield from ((f"{key}.{each}", inner) for each, inner in _free_leaves(value))
         else:
-            # An empty or unknown table must be seen as well, or its mistake passes in silence.
-            if not any(f"{known}.".startswith(f"{key}.") for known in known_keys()):
+            # An empty or unknown table is yielded, too, or a mistake in its name would go unnoticed.
+            if not any(f"{each}.".startswith(f"{key}.") for each in known_keys()):
                 yield key, value
             yield from _leaves(value, f"{key}.")
 
@@ -178,7 +178,7 @@ def _check_known(key: str, where: str) -> None:
     if key in keys or any(key.startswith(f"{free}.") for free in _FREE_TABLES):
         return
     sections = [f"[{section}]" for section in Settings.model_fields]
-    near = [known for known in keys if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = [each for each in keys if each.rpartition(".")[2] == key.rpartition(".")[2]]
     near = near or get_close_matches(key, keys, n=1) or get_close_matches(f"[{key}]", sections, n=1)
     hint = f"did you mean {near[0]}?" if near else f"the sections are {', '.join(sections)}"
     raise UsageError(f"{where}: there is no setting {key}: {hint}")
@@ -217,9 +217,9 @@ def _nested(values: Mapping[str, object]) -> dict[str, Any]:
 def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
-    given = "" if _SECRET_NAME.search(key) else f" is {first['input']!r}"
+    value = "" if _SECRET_NAME.search(key) else f" is {first['input']!r}"
     reason = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{sources.get(key, 'the settings')}: {key}{given}: {reason}"
+    return f"{sources.get(key, 'the settings')}: {key}{value}: {reason}"
 
 
 def _flag_of(key: str) -> str:
@@ -237,7 +237,7 @@ def _flatten(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]
             yield f"{prefix}{name}", value
 
 
-def _shown(key: str, value: object) -> object:
+def _masked(key: str, value: object) -> object:
     if hasattr(value, "get_secret_value"):
         return _HIDDEN if value.get_secret_value() else ""
     return _HIDDEN if _SECRET_NAME.search(key) and value else value
