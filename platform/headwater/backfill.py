@@ -7,11 +7,11 @@
     hw.backfill.swap(planned)                   # one commit
     hw.backfill.rollback(planned)               # one commit back
 
-Each verb takes the plan or its id, and is idempotent. They work in the Spark session that there is, else in one that
-they start and leave open. `home` is the home of the tables, by default `$HEADWATER_HOME`, else `.headwater`;
+Each verb takes the plan or its id, and is idempotent. They use the program's Spark session; without one they start a
+session and leave it open. `home` is the home of the tables, by default `$HEADWATER_HOME`, else `.headwater`;
 `bootstrap` the brokers, by default those of the home's running stack. A job is the function that `@hw.job` declares,
-`"PATH_OR_MODULE:job"`, or the name of one of ./jobs; where a plan was made from a module, the other verbs find it there
-again.
+`"PATH_OR_MODULE:job"`, or the name of one of ./jobs. After a plan of a job in a module, the other verbs load the job
+from that module.
 """
 
 import builtins
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 AnyJob = Job | Callable[..., Any] | str
-"""A job as a person has it: the decorated function, or where it is."""
+"""A job as a person names it: the decorated function, or where it is."""
 Planned = AnyPlan | str
 """A plan, or its id."""
 _PATH = Path | str | None
@@ -121,7 +121,7 @@ def plan(
         raise BackfillError("give start and end together; the end is exclusive")
     timestamps = None if start is None or end is None else (start, end)
     ranges = [offsets, timestamps, event_time, since_version, rows, rebuild or None, rewind]
-    if sum(given is not None for given in ranges) > 1:
+    if sum(each is not None for each in ranges) > 1:
         raise BackfillError(
             "give one of start and end, offsets, event_time, since_version, rows, rebuild and rewind, not several"
         )
@@ -133,17 +133,17 @@ def plan(
         raise BackfillError(
             "table= says which table rewind='s version is of, or what rebuild= makes; give one"
         )
-    found, reference = _job_of(job, home)
-    context = _context(home, bootstrap, reads=found)
+    bound, reference = _job_of(job, home)
+    context = _context(home, bootstrap, reads=bound)
     if rebuild:
         return _backfill.plan_rebuild(
-            context, found, reference=reference, table=table, behind=[_id_of(planned) for planned in behind]
+            context, bound, reference=reference, table=table, behind=[_id_of(planned) for planned in behind]
         )
     if rewind is not None:
-        return _backfill.plan_rewind(context, found, version=rewind, table=table, reference=reference)
+        return _backfill.plan_rewind(context, bound, version=rewind, table=table, reference=reference)
     return _backfill.plan(
         context,
-        found,
+        bound,
         offsets=offsets,
         timestamps=timestamps,
         event_time=event_time,
@@ -170,8 +170,8 @@ def preview(
     Raises:
         BackfillError: There is no such backfill, the job is not the planned one, or there is nothing to compare.
     """
-    found = _planned_job(home, planned, job)
-    return _backfill.preview(_context(home, bootstrap), _id_of(planned), found, limit=limit)
+    bound = _planned_job(home, planned, job)
+    return _backfill.preview(_context(home, bootstrap), _id_of(planned), bound, limit=limit)
 
 
 def run(
@@ -191,8 +191,8 @@ def run(
         BackfillError: There is no such backfill, it was aborted, another process runs it, the code was changed, or a
             topic of the job was deleted and made again.
     """
-    found = _planned_job(home, planned, job)
-    return _backfill.run(_context(home, bootstrap), _id_of(planned), found, on_progress=on_progress)
+    bound = _planned_job(home, planned, job)
+    return _backfill.run(_context(home, bootstrap), _id_of(planned), bound, on_progress=on_progress)
 
 
 def verify(
@@ -211,14 +211,14 @@ def verify(
     Raises:
         BackfillError: The run is not complete, the job is not the one that was planned, or a topic was made again.
     """
-    found = _planned_job(home, planned, job)
-    return _backfill.verify(_context(home, bootstrap), _id_of(planned), found, recompute=recompute)
+    bound = _planned_job(home, planned, job)
+    return _backfill.verify(_context(home, bootstrap), _id_of(planned), bound, recompute=recompute)
 
 
 def swap(
     planned: Planned, *, accept_diff: str | None = None, home: _PATH = None, bootstrap: str | None = None
 ) -> Mapping[str, Any]:
-    """Puts what a backfill made in the place of what there is, in one commit.
+    """Replaces the live rows by those that a backfill made, in one commit.
 
     Args:
         accept_diff: The digest of the diff that was read; the swap is refused if it has another one.
@@ -227,18 +227,18 @@ def swap(
         The version that it made, and the proof of what it did.
 
     Raises:
-        BackfillError: There is no passing verdict, or what it was given on has changed, a topic that was made again
-            among it.
+        BackfillError: There is no passing verdict, what the verdict was given on has changed, or a topic of the job was
+            deleted and made again.
     """
     return _backfill.swap(_context(home, bootstrap), _id_of(planned), accept_diff=accept_diff)
 
 
 def rollback(planned: Planned, *, home: _PATH = None, bootstrap: str | None = None) -> Mapping[str, Any]:
-    """Puts back what was there before the swap, in one commit.
+    """Puts the rows from before the swap back, in one commit.
 
     Raises:
         BackfillError: It was never swapped in, or what it made has changed since.
-        DataLossError: What was there before, or what the job would read again, is gone.
+        DataLossError: The rows from before, or records that the job would read again, are gone.
     """
     return _backfill.rollback(_context(home, bootstrap), _id_of(planned))
 
@@ -282,7 +282,7 @@ def _home(home: _PATH) -> Home:
 
 
 def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) -> StageContext:
-    """The session with the home and the brokers, which there must be where a job's topics are read."""
+    """The session, the home and the brokers; brokers are required where a job's topics are read."""
     where, spark = _home(home), _session()
     needs_broker = reads is not None and bool(reads.topics)
     if spark is None:
@@ -293,10 +293,11 @@ def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) ->
 
 
 def _session() -> SparkSession | None:
-    """The session that the program or the notebook has.
+    """The session of the program or the notebook.
 
-    Not the active one: PySpark calls so, in all threads, the one that a frame was last made with, which may be that of
-    a query, made in a batch; it is a copy with the query's own settings, by which no window is closed at the end.
+    It is not the active session. PySpark makes active, in all threads, the session in which a frame was last made. A
+    frame made in a batch makes the query's session active: a copy with the query's own settings, which would leave the
+    last windows open.
     """
     return SparkSession.builder.getOrCreate() if SparkSession.getActiveSession() is not None else None
 
@@ -306,15 +307,15 @@ def _id_of(planned: Planned) -> str:
 
 
 def _job_of(job: AnyJob, home: _PATH) -> tuple[Job, str]:
-    """The job, and where the command line finds it again; empty where it does not."""
+    """The job, and the reference by which the command line loads it; empty if it cannot."""
     if isinstance(job, str):
         return one_job(job, _home(home).root)
-    found = job if isinstance(job, Job) else bind(job)
-    code = found.function.__code__
-    # A program or a notebook is not run a second time for a job in it, and nobody finds one within a function.
-    is_found = found.function.__module__ != "__main__" and code.co_name == code.co_qualname
-    is_found = is_found and Path(code.co_filename).is_file()
-    return found, f"{Path(code.co_filename).resolve()}:{found.name}" if is_found else ""
+    bound = job if isinstance(job, Job) else bind(job)
+    code = bound.function.__code__
+    # Loading runs the module: not for a program or a notebook; and a job within a function cannot be loaded.
+    is_loadable = bound.function.__module__ != "__main__" and code.co_name == code.co_qualname
+    is_loadable = is_loadable and Path(code.co_filename).is_file()
+    return bound, f"{Path(code.co_filename).resolve()}:{bound.name}" if is_loadable else ""
 
 
 def _planned_job(home: _PATH, planned: Planned, job: AnyJob | None) -> Job:
