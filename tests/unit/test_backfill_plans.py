@@ -13,7 +13,7 @@ import headwater as hw
 from damaged_files import DAMAGES
 from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
-from headwater.cli._backfill_run import told_how_to_go_on
+from headwater.cli._backfill_run import hint_on_interrupt
 from headwater.errors import UsageError
 from headwater_streams.backfill.history import TableHistory, intersection, require_none_half_done
 from headwater_streams.backfill.progress import Progress
@@ -270,7 +270,7 @@ def test_pause_of_what_was_swapped_in_is_refused(actions: list[str], state: str,
 
 
 def test_run_that_is_stopped_says_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), told_how_to_go_on("delays-1"):
+    with pytest.raises(KeyboardInterrupt), hint_on_interrupt("delays-1"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == "headwater: stopped; what is left: headwater backfill run delays-1\n"
 

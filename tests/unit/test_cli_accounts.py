@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.cli import main
-from headwater.cli._accounts import account_of, told_of
+from headwater.cli._accounts import account_of, describe_run
 from headwater.running.status import accounts_since, job_status, log_ends
 from headwater_streams.base.errors import UnavailableError
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
@@ -72,7 +72,7 @@ def test_account_of_a_job_with_several_tables_has_no_term_that_is_a_tables(home:
     split(home, 0)
     tables = accounts_since(home.root, {})["split"]
     assert account_of([PEOPLE, BOTS], tables) == {"read": 10, "duplicate": 1, "quarantined": 2}
-    assert [*told_of("split", 1, [PEOPLE, BOTS], tables)] == [
+    assert [*describe_run("split", 1, [PEOPLE, BOTS], tables)] == [
         "split: 1 batch: 10 read, 1 duplicate, 2 quarantined",
         "  silver.people: 4 written, 3 filtered or of other tables",
         "  silver.bots: 3 written, 4 filtered or of other tables",
@@ -91,17 +91,17 @@ def test_account_of_a_job_with_several_tables_has_no_term_that_is_a_tables(home:
 def test_account_of_a_job_with_one_table_is_one_line(batches: int, terms: dict[str, int], told: str) -> None:
     tables = {"silver.clicks": terms} if terms else {}
     assert account_of(["silver.clicks"], tables) == terms
-    assert [*told_of("clean", batches, ["silver.clicks"], tables)] == [told]
+    assert [*describe_run("clean", batches, ["silver.clicks"], tables)] == [told]
 
 
 def test_account_of_several_tables_without_a_batch_is_one_line() -> None:
-    assert [*told_of("split", 0, [PEOPLE, BOTS], {PEOPLE: {}, BOTS: {}})] == ["split: 0 batches"]
+    assert [*describe_run("split", 0, [PEOPLE, BOTS], {PEOPLE: {}, BOTS: {}})] == ["split: 0 batches"]
 
 
 def test_account_of_a_table_that_had_the_batch_already_is_still_of_several() -> None:
     # Killed between the two tables, the next run commits the batch to the target alone.
     tables = {PEOPLE: {"read": 10, "written": 4, "filtered": 6}}
-    assert [*told_of("split", 1, [PEOPLE, BOTS], tables)] == [
+    assert [*describe_run("split", 1, [PEOPLE, BOTS], tables)] == [
         "split: 1 batch: 10 read",
         "  silver.people: 4 written, 6 filtered or of other tables",
         "  silver.bots: 0 written",
@@ -170,22 +170,22 @@ def test_counted_has_the_word_of_its_number() -> None:
 
 def test_account_of_a_dimension_says_what_is_kept_and_what_is_in_effect() -> None:
     account = {"read": 4, "changed": 3, "deleted": 1, "kept": 1, "held": 1}
-    (line,) = told_of("customers", 1, ["dim.customers"], {"dim.customers": account})
+    (line,) = describe_run("customers", 1, ["dim.customers"], {"dim.customers": account})
     assert line == (
         "customers: 1 batch: 4 read, 3 changed, 1 deleted, 1 kept in the table of changes, 1 more in effect"
     )
     account = {"read": 1, "changed": 0, "deleted": 1, "kept": 0, "held": -2}
-    (line,) = told_of("customers", 1, ["dim.customers"], {"dim.customers": account})
+    (line,) = describe_run("customers", 1, ["dim.customers"], {"dim.customers": account})
     assert line == "customers: 1 batch: 1 read, 1 deleted, 2 fewer in effect"
 
 
 def test_rows_kept_for_partners_to_come_are_told_so() -> None:
     account = {"read": 3, "matched": 1, "kept": 2}
-    (line,) = told_of("nearest", 1, ["gold.nearest"], {"gold.nearest": account})
+    (line,) = describe_run("nearest", 1, ["gold.nearest"], {"gold.nearest": account})
     assert line == "nearest: 1 batch: 3 read, 1 matched, 2 kept to be joined"
 
 
 def test_rows_that_wait_no_more_are_told_as_fewer() -> None:
     account = {"read": 3, "emitted": 2_962, "open": -2_959}
-    (line,) = told_of("sessions", 1, ["gold.sessions"], {"gold.sessions": account})
+    (line,) = describe_run("sessions", 1, ["gold.sessions"], {"gold.sessions": account})
     assert line == "sessions: 1 batch: 3 read, 2,962 emitted, 2,959 fewer open"

@@ -19,12 +19,12 @@ def account_of(targets: Sequence[str], tables: Mapping[str, Mapping[str, int]]) 
     return {term: n for term, n in of_first.items() if len(targets) == 1 or term not in _OF_A_TABLE}
 
 
-def told_of(
+def describe_run(
     job: str, batches: int, targets: Sequence[str], tables: Mapping[str, Mapping[str, int]]
 ) -> Iterator[str]:
-    """A job's run in a line, and in one more for each table where it has several."""
+    """A line for a job's run, and one for each table if it has several."""
     account = account_of(targets, tables)
-    became = terms_told({term: n for term, n in account.items() if term != "read"})
+    became = describe_terms({term: n for term, n in account.items() if term != "read"})
     read = (
         ", ".join(filter(None, [f"{account.get('read', 0):,} read", became])) if any(account.values()) else ""
     )
@@ -32,15 +32,16 @@ def told_of(
     if len(targets) > 1 and any(tables.values()):
         for name in targets:
             terms = {term: tables.get(name, {}).get(term, 0) for term in _OF_A_TABLE}
-            yield f"  {name}: {terms_told(terms, several=True) or '0 written'}"
+            yield f"  {name}: {describe_terms(terms, several=True) or '0 written'}"
 
 
-def terms_told(terms: Mapping[str, int], *, several: bool = False) -> str:
-    """The terms that are not 0; of one of several tables, rows that another one has are in the term `filtered`, too.
+def describe_terms(terms: Mapping[str, int], *, several: bool = False) -> str:
+    """The terms that are not 0, as text.
 
-    Of a dimension's change events those are in effect that its rows stand for: `held` is by how many they have grown.
-    Rows that wait, in open windows or for a partner, are fewer behind a run that wrote those of before; a function that
-    makes several rows of a record, as explode does on the way to a window, filters fewer than none.
+    Of one of several tables, `filtered` also counts the rows that went to the job's other tables. A dimension's change
+    events are in effect while one of its rows stands for them; `held` is by how many these have grown. Terms can be
+    negative: rows that wait, in open windows or for a partner, get fewer in a run that writes older ones, and a
+    function that makes several rows of a record, as explode does before a window, filters fewer than none.
     """
     named = {"filtered": "filtered or of other tables"} if several else {}
     fewer = {"filtered": "added by the function", "held": "fewer in effect"}

@@ -27,7 +27,7 @@ _OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>[0-9]{1,18})=(?P<start>[0-9]
 
 
 def print_behind(feeds: Sequence[str], ranges: Mapping[str, Mapping[str, Sequence[int]]] | None) -> None:
-    """What to do with the jobs behind a table whose rows were replaced: of these offsets, or all of them."""
+    """Prints how to repair the jobs that read a table after its rows were replaced: at these offsets, or as a whole."""
     if not feeds:
         return
     plan, names = "headwater backfill plan JOB", ", ".join(feeds)
@@ -38,7 +38,7 @@ def print_behind(feeds: Sequence[str], ranges: Mapping[str, Mapping[str, Sequenc
 
 
 def still_open(job: str, start: str, end: str) -> str:
-    """What becomes of windows that were open at the swap of a repair, and what to do."""
+    """What happens to windows that were open at the swap of a repair, and how to repair them."""
     return (
         f"windows of [{start}, {end}) were still open in the live job: when more rows of them come it writes them "
         f"again without this repair; once they are closed, repair them again: {again(job, start, end)}"
@@ -64,19 +64,19 @@ def parse_offsets(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int]]]
     Raises:
         UsageError: One of them is not of that form, or a partition is given twice.
     """
-    found: dict[str, dict[int, tuple[int, int]]] = {}
+    ranges: dict[str, dict[int, tuple[int, int]]] = {}
     for text in texts:
         match = _OFFSETS.fullmatch(text)
         if match is None:
             raise UsageError(
                 f"--offsets {text}: write TOPIC:PARTITION=START-END, the end exclusive, such as flights:0=100-200"
             )
-        partitions = found.setdefault(match["topic"], {})
+        partitions = ranges.setdefault(match["topic"], {})
         partition = int(match["partition"])
         if partition in partitions:
             raise UsageError(f"--offsets {text}: partition {partition} of {match['topic']} is given twice")
         partitions[partition] = (int(match["start"]), int(match["end"]))
-    return found
+    return ranges
 
 
 def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
@@ -158,8 +158,8 @@ def print_changes(changes: Mapping[str, "Diff"], digest: str, more: str) -> None
 
     Args:
         changes: The diffs by table, the target's first.
-        digest: What names all of them; empty where nothing does.
-        more: What to say where not all rows are shown.
+        digest: The digest of all diffs; empty if there is none.
+        more: The line to print if not all rows are shown.
     """
     if len(changes) == 1:
         (diff,) = changes.values()
@@ -185,13 +185,13 @@ def _print_changes(diff: "Diff", of: str, digest: str) -> None:
     ]
     if rows:
         print_table(["row", "key", "what"], rows, empty="")
-    shown = [
+    counts = [
         f"{len(samples):,} of {getattr(diff, kind):,} {kind}"
         for kind, samples in diff.samples.items()
         if _is_cut(diff, kind)
     ]
-    if shown:
-        print_line(f"shown: {', '.join(shown)}")
+    if counts:
+        print_line(f"shown: {', '.join(counts)}")
 
 
 def _is_cut(diff: "Diff", kind: str) -> bool:
@@ -200,7 +200,7 @@ def _is_cut(diff: "Diff", kind: str) -> bool:
 
 
 def print_verdict(verdict: "Verdict", target: str, more: str, *, state: str = "verified") -> None:
-    """The findings, the diff of each table, the outcome; `more` is said where a diff has rows that are not shown."""
+    """The findings, the diff of each table, the outcome; `more` is printed if a diff has rows that are not shown."""
     rows = [("✓" if f.ok else "✗", f.name, f.detail) for f in verdict.findings]
     print_table(["", "finding", "seen"], rows, empty="")
     beside = {name: change.diff for name, change in verdict.beside.items()}
@@ -217,7 +217,7 @@ def print_verdict(verdict: "Verdict", target: str, more: str, *, state: str = "v
         print_line(f"did not pass: {broken}")
 
 
-def print_status(found: Sequence[Mapping[str, Any]]) -> None:
+def print_status(statuses: Sequence[Mapping[str, Any]]) -> None:
     """One line for each backfill."""
     columns = ["backfill", "mode", "state", "job", "table", "steps", "reads", "planned at (UTC)"]
     rows = [
@@ -231,21 +231,21 @@ def print_status(found: Sequence[Mapping[str, Any]]) -> None:
             s["rows"],
             s["created_at"].rstrip("Z").replace("T", " "),
         )
-        for s in found
+        for s in statuses
     ]
     print_table(columns, rows, empty="there is no backfill yet: headwater backfill plan JOB")
 
 
 def _steps(status: Mapping[str, Any]) -> str:
-    """How far it is: a rewind has no steps, and how many batches a rebuild takes is known at its end."""
+    """The steps done: a rewind has none, and the number of a rebuild's batches is not known before its end."""
     done = status["chunks_done"]
     if status["mode"] == "rewind":
         return ""
     return f"{done} of {status['chunks']}" if status["mode"] == "repair" else f"{done}"
 
 
-def print_versions(found: "Sequence[BatchVersion]") -> None:
-    """A line for each version, and what speaks against going back to it."""
+def print_versions(versions: "Sequence[BatchVersion]") -> None:
+    """A line for each version, with the reason if a rewind cannot go back to it."""
     columns = [
         "version",
         "generation",
@@ -265,7 +265,7 @@ def print_versions(found: "Sequence[BatchVersion]") -> None:
             f"{each.written:,}",
             "yes" if each.why_not is None else f"no: {each.why_not}",
         )
-        for each in found
+        for each in versions
     ]
     print_table(columns, rows, empty="no batch of the job stands in the table: headwater jobs run")
 

@@ -1,4 +1,4 @@
-"""What the verbs of `headwater backfill` work with: the home, the session, the job that was planned, errors as told."""
+"""What the verbs of `headwater backfill` share: the home, the session, the planned job, and errors for a person."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def home_of(home: Path) -> "Home":
-    """The home, whatever the current folder becomes."""
+    """The home by its absolute path, so that it stays the same if the current folder changes."""
     from headwater_streams.storage.home import Home
 
     return Home(home.resolve())
@@ -24,7 +24,7 @@ def home_of(home: Path) -> "Home":
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Tells what was refused in the block as a person's mistake, or as something that failed."""
+    """Raises the errors of the block anew: as a mistake in the command, or as a failure."""
     from headwater_streams.backfill.store import UnknownBackfillError
     from headwater_streams.base.errors import JobDefinitionError, StreamsError
 
@@ -40,7 +40,7 @@ def errors() -> Iterator[None]:
 def session_of(
     home: Path, bootstrap: str | None, *, needs_broker: bool, is_brief: bool = False
 ) -> Iterator["StageContext"]:
-    """A session, stopped after the block; a brief one is for some seconds."""
+    """A session that is stopped after the block; a brief one lasts for some seconds."""
     from headwater.running.environment import open_environment
     from headwater_streams.spark.damage_behind import told_damage
 
@@ -57,9 +57,9 @@ def session_of(
 
 @contextmanager
 def planned_session(home: Path, bootstrap: str | None, backfill_id: str) -> Iterator["StageContext"]:
-    """A brief session for a backfill; one that nobody planned is told before Spark is started.
+    """A brief session for a backfill; an unknown backfill is refused before Spark starts.
 
-    The brokers say whether a topic was made again; where there are none, that is not known.
+    The brokers tell whether a topic was deleted and made again; without brokers that is not known.
     """
     from headwater_streams.backfill.store import BackfillFolder
 
@@ -86,7 +86,7 @@ def planned_job(
         bootstrap: The brokers; by default those of the home's running stack.
         backfill_id: The backfill.
         needs_broker: Whether a row job's records are read from the brokers.
-        only_repairs: Whether they are for a repair alone.
+        only_repairs: Whether only a repair needs the brokers.
         nice: The priority of this process from here on, and of the JVM that it starts; 19 is the lowest.
     """
     from headwater.running.environment import one_job

@@ -11,13 +11,13 @@ from headwater_streams.base.plural import counted
 
 
 def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool, nice: int) -> None:
-    """Runs what is left of a backfill, with a bar, and says how far it came and what is next."""
+    """Runs the remaining steps of a backfill, with a bar, and prints how far it came and what is next."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    if _tell_nothing_to_run(home, backfill_id, json_output):
+    if _report_nothing_to_run(home, backfill_id, json_output):
         return
     with (
-        told_how_to_go_on(backfill_id),
+        hint_on_interrupt(backfill_id),
         planned_job(home, bootstrap, backfill_id, nice=nice) as (context, job),
     ):
         from headwater_streams import backfill
@@ -43,7 +43,7 @@ def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output
 
 
 @contextmanager
-def told_how_to_go_on(backfill_id: str) -> Iterator[None]:
+def hint_on_interrupt(backfill_id: str) -> Iterator[None]:
     """Names, after a Ctrl-C in the block, the command that goes on with the backfill."""
     try:
         yield
@@ -52,8 +52,8 @@ def told_how_to_go_on(backfill_id: str) -> Iterator[None]:
         raise
 
 
-def _tell_nothing_to_run(home: Path, backfill_id: str, json_output: bool) -> bool:
-    """Says of a rewind, and of no other backfill, that it has nothing to run."""
+def _report_nothing_to_run(home: Path, backfill_id: str, json_output: bool) -> bool:
+    """Prints that a rewind has nothing to run; False for any other backfill."""
     from headwater_streams.backfill import RewindPlan, status
     from headwater_streams.backfill.progress import nothing_to_run
     from headwater_streams.backfill.store import BackfillFolder

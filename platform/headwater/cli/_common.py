@@ -55,12 +55,12 @@ def print_json(value: Any) -> None:
 
 
 def print_line(text: str, *, file: TextIO | None = None, flush: bool = False) -> None:
-    """Print a sentence, whatever names it holds; standard output unless said otherwise."""
+    """Print a sentence, with control characters in its names escaped; by default on standard output."""
     print(escaped_text(text), file=file, flush=flush)
 
 
 def tell_damaged(damaged: "Sequence[DamagedFileError]") -> None:
-    """Names the damaged files of what a list lacks, and ends the command where there is one."""
+    """Names the damaged files, whose entries a list lacks, and fails the command if there are any."""
     for each in damaged:
         print_line(f"headwater: {each}", file=sys.stderr)
     if damaged:
@@ -71,7 +71,7 @@ def console() -> "Console":
     """Where tables for people go: standard output."""
     from headwater.cli._console import PlainConsole
 
-    # A pipe has no width: names in it are to be found and copied whole.
+    # A pipe has no width: whoever searches it or copies from it needs names whole.
     return PlainConsole(width=10_000 if _is_pipe() else None)
 
 
@@ -87,7 +87,7 @@ def progress_console() -> "Console":
 
 
 def duration_text(seconds: float) -> str:
-    """So many seconds, for a person: `3 min 20 s`."""
+    """A number of seconds for a person: `3 min 20 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
@@ -95,12 +95,12 @@ def duration_text(seconds: float) -> str:
 
 @contextmanager
 def waiting(for_what: str, *, lines_every_s: float | None = None) -> Iterator[None]:
-    """Tells a person at a terminal what the command waits for while the block runs; nothing is left of it.
+    """Shows at a terminal what the command waits for while the block runs; the line is removed afterwards.
 
     Args:
-        for_what: What to tell.
-        lines_every_s: Where there is no terminal, tell it as well, in a line at once and then each time that so many
-            seconds are over; by default nothing is told there.
+        for_what: What the command waits for.
+        lines_every_s: Without a terminal, print it in a line at once, and a line again whenever so many seconds have
+            passed; by default nothing is printed there.
     """
     if sys.stderr.isatty():
         with progress_console().status(for_what):
@@ -139,7 +139,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     Args:
         columns: The headings.
         rows: Their cells, None for an empty one.
-        empty: What to say, on standard error, if there are no rows.
+        empty: What to print, on standard error, if there are no rows.
     """
     from rich import box
     from rich.table import Table
@@ -155,10 +155,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         table.add_column(
             Text(name), justify="right" if numeric else "left", overflow="fold", min_width=len(name)
         )
-    shown = [["" if cell is None else escaped(str(cell)) for cell in row] for row in cells]
-    for row in shown:
+    texts = [["" if cell is None else escaped(str(cell)) for cell in row] for row in cells]
+    for row in texts:
         table.add_row(*map(Text, row))
     out = console()
     if _is_pipe():
-        widen_for(out, table, (*columns, *(cell for row in shown for cell in row)))
+        widen_for(out, table, (*columns, *(cell for row in texts for cell in row)))
     out.print(table)

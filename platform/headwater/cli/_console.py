@@ -1,4 +1,4 @@
-"""A console that shows text as it is: names and data are no markup, and do not steer the terminal."""
+"""A console that shows text as it is: names and data are not markup, and cannot control the terminal."""
 
 from typing import Any
 

@@ -104,15 +104,15 @@ def _begin(
         )
     try:
         gone = gone_since_read(environment.context, jobs) if action == "rebuild" else {}
-        begun = begin_generations(environment.context, jobs, action, environment.leases, ingest=ingest)
-        emptied = {entry.table for entry in begun}
+        entries = begin_generations(environment.context, jobs, action, environment.leases, ingest=ingest)
+        emptied = {entry.table for entry in entries}
         others = ingest_of_other_code(environment.context, jobs) if action == "rebuild" else []
-        kept = [name for name in others if name not in emptied]
+        remaining = [name for name in others if name not in emptied]
     except StreamsError as error:
         raise UserError(str(error)) from error
     finally:
         environment.context.spark.stop()
-    found: list[dict[str, Any]] = [
+    generations: list[dict[str, Any]] = [
         {
             "job": entry.job,
             "table": entry.table,
@@ -122,10 +122,10 @@ def _begin(
             "warm_up": entry.extra.get("warm_up"),
             "not_made_again": gone.get(entry.table, []),
         }
-        for entry in begun
+        for entry in entries
     ]
     if json_output:
-        print_json(found)
+        print_json(generations)
         return
     rows = [
         (
@@ -135,7 +135,7 @@ def _begin(
             ", ".join(spelled(each["lost"])),
             str(WarmUp.of(entry) or ""),
         )
-        for each, entry in zip(found, begun, strict=True)
+        for each, entry in zip(generations, entries, strict=True)
     ]
     columns = ["job", "table", "generation", "gone, and never read", "read again for the state"]
     print_table(columns, rows, empty="no job")
@@ -143,12 +143,12 @@ def _begin(
         [
             f"{each['table']} had rows of {', '.join(each['not_made_again'])}: of these none is made again; Delta's "
             "time travel shows them until they are vacuumed"
-            for each in found
+            for each in generations
             if each["not_made_again"]
         ]
         + [
             f"{name} is kept, with rows of when the job's code, its topics' columns or its checks were others; "
             "--ingest empties it, too, and reads the topic again"
-            for name in kept
+            for name in remaining
         ]
     )

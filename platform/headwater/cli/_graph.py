@@ -13,7 +13,7 @@ _COLUMN_GAP, _ROW, _BOX, _MARGIN, _LETTER = 60, 52, 32, 16, 7.4
 
 
 def tree_of(graph: "Graph") -> list[Tree]:
-    """One tree for each source; what stands in an earlier place already is named there only, with `(above)`."""
+    """One tree for each source; a node that was drawn before is only named again, with `(above)`."""
     drawn: set[Node] = set()
 
     def grow(tree: Tree, node: "Node") -> None:

@@ -42,10 +42,10 @@ class Cluster:
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": "headwater-cli",
-            # Its complaints about connections would come before our sentence about the same thing.
+            # Its log lines about connections would come before our sentence about the same thing.
             "log_level": 0,
-            # Not this object, which holds clients: such garbage may be collected in a thread of librdkafka's, and a
-            # client that is destroyed there ends the process.
+            # Not a bound method: it would refer to this object, which holds clients. Such a cycle may be collected in a
+            # thread of librdkafka's, and a client that is destroyed there ends the process.
             "error_cb": partial(_note, self._refused),
             **self._settings.client.properties(),
         }
@@ -57,7 +57,7 @@ class Cluster:
 
     @contextmanager
     def consumer(self, **properties: Any) -> Iterator[Any]:
-        """A consumer that belongs to no group unless told so; partitions are assigned by hand."""
+        """A consumer that belongs to no group unless `properties` name one; partitions are assigned by hand."""
         consumer = Consumer(
             {
                 **self.client_properties(),
@@ -89,7 +89,7 @@ class Cluster:
         """The sentence for one of librdkafka's errors."""
         name = error.name()
         for admin in self._admins:
-            admin.poll(0)  # what it has heard of its connections is told then
+            admin.poll(0)  # calls `error_cb` for the errors of its connections so far
         if self._refused and name in (*UNREACHABLE, "_MSG_TIMED_OUT"):
             return UserError(
                 f"the broker at {self.bootstrap} refuses this client ({self._refused[-1]}): see the section client of "
@@ -122,19 +122,19 @@ class Cluster:
                 f"{subject}: a record is larger than the topic takes: headwater topics alter TOPIC --config "
                 "max.message.bytes=N raises that"
             )
-        said = f"{error.str()[:1].lower()}{error.str()[1:]}".removesuffix(".")
-        return UserError(said if said.startswith(subject) else f"{subject}: {said}")
+        message = f"{error.str()[:1].lower()}{error.str()[1:]}".removesuffix(".")
+        return UserError(message if message.startswith(subject) else f"{subject}: {message}")
 
     def report(self, done: str, kind: str, futures: dict[str, Any], json_output: bool) -> None:
-        """Waits for an admin client's answers, and tells what was done, also beside what was not.
+        """Waits for an admin client's answers, and prints what was done, even if some of it was refused.
 
-        The client itself must still be referred to by the caller.
+        The caller must keep a reference to the client.
 
         Args:
-            done: What was asked for, such as `created`.
+            done: What was requested, such as `created`.
             kind: What the names are of, such as `topic`.
             futures: The answers by name.
-            json_output: Whether to tell it as JSON.
+            json_output: Whether to print it as JSON.
 
         Raises:
             UserError: Something was refused.
@@ -158,14 +158,14 @@ class Cluster:
         Raises:
             UserError: If there is no such topic, a partition has no leader, or no broker answers.
         """
-        there = self.describe_topic(topic).partitions
-        if partition is not None and partition not in there:
-            raise UserError(f"topic {topic} has no partition {partition}: it has {len(there)}, from 0")
-        wanted = sorted(there) if partition is None else [partition]
-        without = [number for number in wanted if there[number].leader < 0]
+        partitions = self.describe_topic(topic).partitions
+        if partition is not None and partition not in partitions:
+            raise UserError(f"topic {topic} has no partition {partition}: it has {len(partitions)}, from 0")
+        requested = sorted(partitions) if partition is None else [partition]
+        without = [number for number in requested if partitions[number].leader < 0]
         if without:
-            brokers = sorted({broker for number in without for broker in there[number].replicas})
-            others = "" if len(without) == len(there) else "; --partition N names one of the others"
+            brokers = sorted({broker for number in without for broker in partitions[number].replicas})
+            others = "" if len(without) == len(partitions) else "; --partition N names one of the others"
             lacks = (
                 f"partition {without[0]} has" if len(without) == 1 else f"partitions {_listed(without)} have"
             )
@@ -174,7 +174,7 @@ class Cluster:
                 f"{_listed(brokers)} is away or its log is offline: headwater status and its broker.log "
                 f"say more{others}"
             )
-        return wanted
+        return requested
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, in order.
@@ -208,10 +208,10 @@ _UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART
 
 
 def _require_login(client: ClientSettings) -> None:
-    """Sees to it that a client of a broker that asks who it is can say so.
+    """Requires the settings that a client needs to log in by SASL.
 
     Raises:
-        UsageError: A setting is empty that SASL needs.
+        UsageError: One of them is empty.
     """
     if not client.security_protocol.startswith("SASL"):
         return
@@ -236,7 +236,7 @@ def _note(refused: list[str], error: Any) -> None:
 
 
 def print_done(done: str, names: list[str], json_output: bool) -> None:
-    """Tells that something was done to what is named."""
+    """Prints what was done, and the names of what it was done to."""
     if json_output:
         print_json({done: names})
     else:
@@ -259,7 +259,7 @@ def parse_timestamp_ms(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def resolve_offset(consumer: Any, topic: str, partition: int, wanted: str, timeout_s: float) -> int:
+def resolve_offset(consumer: Any, topic: str, partition: int, place: str, timeout_s: float) -> int:
     """The offset that `earliest`, `latest`, a number or a time means in a partition.
 
     A time means the first record at or after it, or the end if there is none; a number outside of the
@@ -270,18 +270,18 @@ def resolve_offset(consumer: Any, topic: str, partition: int, wanted: str, timeo
     """
     at = TopicPartition(topic, partition)
     low, high = consumer.get_watermark_offsets(at, timeout=timeout_s)
-    if wanted == "earliest":
+    if place == "earliest":
         return int(low)
-    if wanted == "latest":
+    if place == "latest":
         return int(high)
-    if is_natural(wanted):
-        return int(min(max(int(wanted), low), high))
+    if is_natural(place):
+        return int(min(max(int(place), low), high))
     try:
-        at.offset = parse_timestamp_ms(wanted)
+        at.offset = parse_timestamp_ms(place)
     except ValueError as error:
-        raise UsageError(f"{wanted} is no place in a topic: give {OFFSET_FORMS}") from error
-    found = consumer.offsets_for_times([at], timeout=timeout_s)[0].offset
-    return int(found) if found >= 0 else int(high)
+        raise UsageError(f"{place} is no place in a topic: give {OFFSET_FORMS}") from error
+    offset = consumer.offsets_for_times([at], timeout=timeout_s)[0].offset
+    return int(offset) if offset >= 0 else int(high)
 
 
 def parse_assignments(assignments: list[str] | None, flag: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Numbers of the command line: those that settings take, too, and no others."""
+"""Numbers of the command line: the same ones that settings take."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ _PARSERS: dict[str, Callable[[str], float]] = {
 
 
 def read_strictly(command: Any) -> Any:
-    """Has a command, and those below it, take numbers in the digits 0 to 9 alone; returns it.
+    """Makes a command, and those below it, take numbers in the digits 0 to 9 alone; returns it.
 
     Typer itself takes `1_000`, `inf` and `nan`, and before 0.16, as Python's `int` does, digits of other scripts.
     """

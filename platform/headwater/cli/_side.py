@@ -20,7 +20,7 @@ _INGEST = "__ingest_"
 def show_side(
     home: Path, table: str, suffix: str, limit: int, order: str, *, json_output: bool, raw: bool
 ) -> tuple[str, int]:
-    """Prints the newest rows of a table's side table; says whose that is, and how many these are.
+    """Prints the newest rows of a table's side table; returns the side table's owner and the number of rows.
 
     Raises:
         UsageError: There is no such table.
@@ -38,8 +38,8 @@ def show_side(
         print_line(f"{owner} is made in steps, which have {', '.join(steps)}, too", file=sys.stderr)
     if name not in place.tables():
         if named not in place.tables():
-            there = nearest(name, [each for each in place.tables() if each.endswith(suffix)])
-            raise UsageError(f"there is no table {named + suffix}; there are {there or 'none of its kind'}")
+            near = nearest(name, [each for each in place.tables() if each.endswith(suffix)])
+            raise UsageError(f"there is no table {named + suffix}; there are {near or 'none of its kind'}")
         if json_output:
             print_json([])
         print_line(f"{named} has no {_KINDS[suffix]} rows", file=sys.stderr)
@@ -61,20 +61,23 @@ def show_side(
 
 
 def _refuse_side(table: str, suffix: str) -> None:
-    """Side tables have no side tables of their own, and one of another kind is asked for in another way."""
+    """Refuses a side table: it has no side tables of its own, and another kind has its own command."""
     for other in (LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX):
         owner = table.removesuffix(other)
         if owner != table and other != suffix:
-            shown = f"headwater {other.removeprefix('__')} {owner} shows it, and " if other in _KINDS else ""
+            hint = f"headwater {other.removeprefix('__')} {owner} shows it, and " if other in _KINDS else ""
             verb = f"headwater {suffix.removeprefix('__')} {owner}"
             raise UsageError(
-                f"{table} is a side table of {owner}: {shown}{verb} shows the {_KINDS[suffix]} rows"
+                f"{table} is a side table of {owner}: {hint}{verb} shows the {_KINDS[suffix]} rows"
             )
 
 
 def _owner_of(home: "Home", table: str) -> tuple[str, tuple[str, ...]]:
-    """The table whose side tables the job of a table writes, and of an ingest job the topics whose rows in these are
-    its own: of a job with several tables that is the first, of an ingest job that of the job that it feeds."""
+    """The owner of a table's side tables, and the topics whose rows in them belong to this table.
+
+    A job with several tables writes the side tables of its first one. An ingest job writes those of the job that it
+    feeds, and shares them with other ingest jobs: only its topics tell its rows from theirs.
+    """
     from headwater_streams.ledger.log import commits_backwards
 
     if table not in home.tables():

@@ -25,7 +25,7 @@ class Bar:
     label: str
     start: float
     end: float
-    told: str
+    span: str
 
 
 def page(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
@@ -68,7 +68,7 @@ def page(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
 
 
 def _accounts(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterator[str]:
-    """The terms of the run, or those for each table that a repair has them for."""
+    """The terms of the run; of a repair with several tables those of each."""
     beside = {
         name: each["accounting"] for name, each in verdict.get("beside", {}).items() if "accounting" in each
     }
@@ -166,13 +166,13 @@ def _svg(bars: Sequence[Bar]) -> str:
         left, wide = _LABEL + (bar.start - first) * scale, max((bar.end - bar.start) * scale, 2)
         parts.append(
             f'<rect x="{left:.1f}" y="{top}" width="{wide:.1f}" height="{_ROW - 8}" fill="#d8e8f7" stroke="#334455">'
-            f"<title>{escape(bar.label)} {escape(bar.told)}</title></rect>"
+            f"<title>{escape(bar.label)} {escape(bar.span)}</title></rect>"
         )
-    return "".join([*parts, "</svg>", f"<p>{escape(bars[0].told)}{_more(bars)}</p>"])
+    return "".join([*parts, "</svg>", f"<p>{escape(bars[0].span)}{_more(bars)}</p>"])
 
 
 def _more(bars: Sequence[Bar]) -> str:
-    return f" to {escape(bars[-1].told)}" if len(bars) > 1 else ""
+    return f" to {escape(bars[-1].span)}" if len(bars) > 1 else ""
 
 
 def _micros(moment: str) -> float:

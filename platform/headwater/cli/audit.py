@@ -41,10 +41,12 @@ def audit(
     if not home.is_dir():
         raise UsageError(f"there is no folder {home}; --home names the one that holds the tables")
     gone = removed_tables(Home(home))
-    there = [*Home(home).tables(), *(each.table for each in gone)]
+    existing = [*Home(home).tables(), *(each.table for each in gone)]
     for table in tables or []:
-        if table not in there:
-            raise UsageError(f"there is no table {table}; the tables are {nearest(table, there) or 'none'}")
+        if table not in existing:
+            raise UsageError(
+                f"there is no table {table}; the tables are {nearest(table, existing) or 'none'}"
+            )
     audits = audit_home(Home(home), tables, gone)
     if json_output:
         print_json([_plain(each) for each in audits])
@@ -54,32 +56,32 @@ def audit(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _plain(found: "TableAudit") -> dict[str, Any]:
-    return {**asdict(found), "ok": found.ok}
+def _plain(table_audit: "TableAudit") -> dict[str, Any]:
+    return {**asdict(table_audit), "ok": table_audit.ok}
 
 
 def _print(audits: "list[TableAudit]") -> None:
     rows = [
         (p.table, p.topic, p.partition, f"[{p.start:,}, {p.end:,})", _terms(p.terms), "✓" if p.ok else "✗")
-        for found in audits
-        for p in found.partitions
+        for each in audits
+        for p in each.partitions
     ]
     columns = ["table", "topic", "partition", "offsets", "read = …", ""]
     print_table(columns, rows, empty="no table that a job writes: headwater jobs run")
-    for found in audits:
-        if any(not p.terms for p in found.partitions):  # more than are counted each
-            for name, terms in found.totals.items():
-                print_line(f"{found.table}: of all partitions of {name}: {_terms(_identity(found, terms))}")
-        for sentence in (*found.notes, *found.findings):
+    for each in audits:
+        if any(not p.terms for p in each.partitions):  # too many to count each by itself
+            for name, terms in each.totals.items():
+                print_line(f"{each.table}: of all partitions of {name}: {_terms(_identity(each, terms))}")
+        for sentence in (*each.notes, *each.findings):
             print_line(sentence)
-    if audits and all(found.ok for found in audits):
+    if audits and all(each.ok for each in audits):
         print_line(f"{counted(len(audits), 'table')}: every offset is accounted for")
 
 
-def _identity(found: "TableAudit", terms: dict[str, int]) -> dict[str, int]:
+def _identity(table_audit: "TableAudit", terms: dict[str, int]) -> dict[str, int]:
     from headwater_streams.base.ledger_entry import TERMS
 
-    return {term: terms[term] for term in ("read", *TERMS[found.kind]) if term in terms}
+    return {term: terms[term] for term in ("read", *TERMS[table_audit.kind]) if term in terms}
 
 
 def _terms(terms: dict[str, int]) -> str:

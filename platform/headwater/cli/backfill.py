@@ -160,12 +160,12 @@ def plan_backfill(
 
     if (start is None) != (end is None):
         raise UsageError("give --start and --end together; the end is exclusive")
-    given = [
+    chosen = [
         *(bool(offsets), start is not None, event_time is not None, since_version is not None),
         *(quarantined, late, everything, rebuild, rewind is not None),
     ]
-    if sum(given) != 1:
-        raise UsageError(f"{'say which range: give' if not sum(given) else 'give only'} one of {_RANGES}")
+    if sum(chosen) != 1:
+        raise UsageError(f"{'say which range: give' if not sum(chosen) else 'give only'} one of {_RANGES}")
     if behind and not rebuild:
         raise UsageError("--behind names a rebuild whose tables another one reads; give it with --rebuild")
     if table is not None and rewind is None and not rebuild:
@@ -340,11 +340,11 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
 
     damaged: list[DamagedFileError] = []
     with errors():
-        found = backfill.list_backfills(home_of(home), damaged.append)
+        statuses = backfill.list_backfills(home_of(home), damaged.append)
     if json_output:
-        print_json(found)
+        print_json(statuses)
     else:
-        print_status(found)
+        print_status(statuses)
     tell_damaged(damaged)
 
 
@@ -377,11 +377,11 @@ def list_versions(
 
     job, _ = one_job(reference, home)
     with errors():
-        found = backfill.versions(home_of(home), job, table=table)[: -limit - 1 : -1]
+        versions = backfill.versions(home_of(home), job, table=table)[: -limit - 1 : -1]
     if json_output:
-        print_json([version.to_json() for version in found])
+        print_json([version.to_json() for version in versions])
     else:
-        print_versions(found)
+        print_versions(versions)
 
 
 @app.command()
@@ -424,8 +424,8 @@ def verify(
         print_json(verdict.to_json())
     else:
         # Whole tables that were swapped in are not what they were compared with any more; a repair's range is.
-        is_shown = state in ("verified", "failed") or verdict.table_version is None
-        more = f"more: headwater backfill preview {backfill_id} --limit N" if is_shown else ""
+        can_preview = state in ("verified", "failed") or verdict.table_version is None
+        more = f"more: headwater backfill preview {backfill_id} --limit N" if can_preview else ""
         print_verdict(verdict, job.target.name, more, state=state)
         if html is not None:
             print_line(f"as a page: {html}")
@@ -464,16 +464,18 @@ def swap(
     if json_output:
         print_json(done)
         return
-    said = f"swapped in as version {done['version']} of {done['target']}"
+    message = f"swapped in as version {done['version']} of {done['target']}"
     generation = done.get("generation")
     if generation is None:
         beside = done.get("beside", {})
-        said += "".join(f", {each['version']} of {name}" for name, each in beside.items())
+        message += "".join(f", {each['version']} of {name}" for name, each in beside.items())
         unchanged = sum(each["proof"]["rows_outside"] for each in (done, *beside.values()))
-        print_line(f"{said}; {counted(unchanged, 'other row')} unchanged")
+        print_line(f"{message}; {counted(unchanged, 'other row')} unchanged")
     else:
-        held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
-        print_line(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
+        pause_text = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
+        print_line(
+            f"{message}, generation {generation}{pause_text}; a job that runs the same code goes on with it"
+        )
     if "open" in done:
         print_notes([still_open(BackfillFolder(home_of(home), backfill_id).plan().job, *done["open"])])
     print_behind(done.get("feeds", ()), done.get("ranges"))
@@ -536,10 +538,10 @@ def _write_page(home: Path, backfill_id: str, path: Path) -> None:
         raise UserError(f"--html {path}: {error.strerror}; name a file that can be written") from error
 
 
-def _show(found: dict[str, Any], json_output: bool) -> None:
+def _show(backfill_status: dict[str, Any], json_output: bool) -> None:
     from headwater.cli._backfill import print_status
 
     if json_output:
-        print_json(found)
+        print_json(backfill_status)
     else:
-        print_status([found])
+        print_status([backfill_status])

@@ -68,7 +68,7 @@ def consume(
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"--isolation {isolation} is none of read_committed, read_uncommitted")
     cluster = Cluster(home, bootstrap)
-    wanted = cluster.require_leaders(topic, partition)
+    partitions = cluster.require_leaders(topic, partition)
     properties = {
         "enable.partition.eof": True,
         "isolation.level": isolation,
@@ -81,7 +81,7 @@ def consume(
     with cluster.errors(f"topic {topic}"), cluster.consumer(**properties) as consumer:
         ends = {}
         assigned = []
-        for number in wanted:
+        for number in partitions:
             first = resolve_offset(consumer, topic, number, start, cluster.timeout_s)
             last = resolve_offset(consumer, topic, number, end, cluster.timeout_s)
             if follow or first < last:
@@ -112,16 +112,16 @@ class _Printer:
 
     def run(self, consumer: Any, ends: dict[int, int | None], count: int | None) -> None:
         open_partitions = set(ends)
-        left = count
+        remaining = count
         heard_s = time.monotonic()
-        while open_partitions and left != 0:
-            messages = consumer.consume(_BATCH if left is None else min(left, _BATCH), timeout=1.0)
+        while open_partitions and remaining != 0:
+            messages = consumer.consume(_BATCH if remaining is None else min(remaining, _BATCH), timeout=1.0)
             if messages:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > self._cluster.timeout_s:
                 heard_s = time.monotonic()
                 for number in open_partitions:
-                    if ends[number] is not None:  # who follows waits
+                    if ends[number] is not None:  # with --follow it goes on waiting
                         self._cluster.require_leaders(self._topic, number)
             for message in messages:
                 if message.error() is not None and self._goes_on_at(consumer, message):
@@ -129,7 +129,7 @@ class _Printer:
                 number = message.partition()
                 end = ends[number]
                 if message.error() is not None:
-                    # What is left before the end may be records that a reader never sees, such as markers.
+                    # The last offsets before the end may be records that a reader never sees, such as markers.
                     if end is not None and message.offset() >= end:
                         open_partitions.discard(number)
                     continue
@@ -137,7 +137,7 @@ class _Printer:
                     unreadable = _unreadable(message)
                     if unreadable is None:
                         sys.stdout.buffer.write(self._line(message))
-                        left = None if left is None else left - 1
+                        remaining = None if remaining is None else remaining - 1
                     else:
                         print_line(f"headwater: {self._topic} {number}: {unreadable}", file=sys.stderr)
                 if end is not None and message.offset() + 1 >= end:
@@ -145,7 +145,7 @@ class _Printer:
             sys.stdout.buffer.flush()
 
     def _goes_on_at(self, consumer: Any, message: Any) -> bool:
-        """Whether reading goes on at what is no record: False at a partition's end.
+        """Whether reading goes on after a message that is an error; False at a partition's end.
 
         Raises:
             UserError: It does not go on.
@@ -163,7 +163,7 @@ class _Printer:
             )
         if name == "_AUTO_OFFSET_RESET":
             at = TopicPartition(self._topic, number)
-            # Who was told that an offset is lost gets the one behind the gap for the earliest, once.
+            # After it reported a lost offset, the broker answers once with the offset behind the gap as the earliest.
             at.offset = consumer.get_watermark_offsets(at, timeout=self._cluster.timeout_s)[0]
             if at.offset > offset:
                 print_line(
@@ -187,7 +187,7 @@ class _Printer:
         return key + (self._separator or b"") + value + b"\n"
 
     def tell_escaped(self) -> None:
-        """Says that what was printed is not what was produced, where that is so."""
+        """Notes on standard error how many records were printed escaped."""
         if self._escaped:
             print_line(
                 f"headwater: {counted(self._escaped, 'record')} with control characters or bytes that are not UTF-8, "
@@ -197,7 +197,7 @@ class _Printer:
 
 
 def _unreadable(message: Any) -> str | None:
-    """What a record says that stands for a batch that nobody can read; None of any other."""
+    """The text of a record that stands for an unreadable batch; None for any other record."""
     headers = message.headers()
     if not headers or headers[0][0] != UNREADABLE_HEADER.decode():
         return None

@@ -161,7 +161,7 @@ def reset(
       headwater groups reset silver --topic flights --to-timestamp 2013-01-05T00:00:00Z
       headwater groups reset gold --new --topic flights --to-latest
     """
-    wanted = _place(to_earliest, to_latest, to_offset, to_timestamp)
+    place = _place(to_earliest, to_latest, to_offset, to_timestamp)
     if bool(topics) == all_topics:
         raise UsageError("say what to reset: either --topic TOPIC or --all-topics")
     cluster = Cluster(home, bootstrap)
@@ -175,14 +175,14 @@ def reset(
                 f"({', '.join(sorted({member.client_id for member in members}))}): stop them first"
             )
         committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
-        places = _partitions(cluster, topics or ()) if topics else sorted(committed)
+        partitions = _partitions(cluster, topics or ()) if topics else sorted(committed)
         if not committed and not new and described.state.name == "DEAD":
             raise UsageError(f"there is no group {group}: {_near(cluster, admin, group)}; --new makes it")
-        if not places:
+        if not partitions:
             raise UserError(f"group {group} has committed nothing: name a topic with --topic")
         changes = []
-        for topic, number in places:
-            target = resolve_offset(consumer, topic, number, wanted, cluster.timeout_s)
+        for topic, number in partitions:
+            target = resolve_offset(consumer, topic, number, place, cluster.timeout_s)
             changes.append((topic, number, committed.get((topic, number)), target))
         if not dry_run:
             moved = [TopicPartition(topic, number, target) for topic, number, _, target in changes]
@@ -218,13 +218,13 @@ def delete(
 
 
 def _place(to_earliest: bool, to_latest: bool, to_offset: int | None, to_timestamp: str | None) -> str:
-    given = []
+    places = []
     if to_earliest:
-        given.append("earliest")
+        places.append("earliest")
     if to_latest:
-        given.append("latest")
+        places.append("latest")
     if to_offset is not None:
-        given.append(str(to_offset))
+        places.append(str(to_offset))
     if to_timestamp is not None:
         try:
             parse_timestamp_ms(to_timestamp)
@@ -232,10 +232,10 @@ def _place(to_earliest: bool, to_latest: bool, to_offset: int | None, to_timesta
             raise UsageError(
                 f"--to-timestamp {to_timestamp} is no time: write it as 2013-01-01T10:00:00Z"
             ) from error
-        given.append(to_timestamp)
-    if len(given) != 1:
+        places.append(to_timestamp)
+    if len(places) != 1:
         raise UsageError("give one of --to-earliest, --to-latest, --to-offset N and --to-timestamp TIME")
-    return given[0]
+    return places[0]
 
 
 def _partitions(cluster: Cluster, topics: list[str] | tuple[()]) -> list[tuple[str, int]]:
@@ -252,7 +252,7 @@ def _partitions(cluster: Cluster, topics: list[str] | tuple[()]) -> list[tuple[s
 
 
 def _near(cluster: Cluster, admin: Any, group: str) -> str:
-    """What to say of a group that is not there."""
+    """A hint for a group that does not exist."""
     listed = admin.list_consumer_groups(request_timeout=cluster.timeout_s).result().valid
     near = get_close_matches(group, [each.group_id for each in listed], n=1)
     return f"did you mean {near[0]}?" if near else "headwater groups list shows them"
@@ -267,8 +267,8 @@ def _committed(cluster: Cluster, admin: Any, group: str) -> list[Any]:
     futures = admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group)], request_timeout=cluster.timeout_s
     )
-    found = futures[group].result().topic_partitions
-    return [at for at in found if at.error is None and at.offset >= 0]
+    offsets = futures[group].result().topic_partitions
+    return [at for at in offsets if at.error is None and at.offset >= 0]
 
 
 def _progress(cluster: Cluster, admin: Any, consumer: Any, group: str, described: Any) -> list[_Progress]:

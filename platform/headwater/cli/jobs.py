@@ -64,11 +64,13 @@ def list_jobs(references: ReferencesArgument = None, json_output: JsonOption = F
       headwater jobs list
       headwater jobs list jobs/flights.py --json
     """
-    found = [_described(job) for job in _jobs(references)]
+    described = [_described(job) for job in _jobs(references)]
     if json_output:
-        print_json(found)
+        print_json(described)
         return
-    rows = [(each["job"], ", ".join(each["inputs"].values()), each["target"], each["mode"]) for each in found]
+    rows = [
+        (each["job"], ", ".join(each["inputs"].values()), each["target"], each["mode"]) for each in described
+    ]
     print_table(
         ["job", "reads", "writes", "mode"], rows, empty="no job; decorate a function with @hw.job(target=...)"
     )
@@ -112,7 +114,7 @@ def check(
         raise UsageError(str(error)) from error
     finally:
         environment.context.spark.stop()
-    found = [
+    described = [
         {
             **_described(plan.job),
             "target": table,
@@ -126,19 +128,19 @@ def check(
         for table, schema in plan.schemas.items()
     ]
     if json_output:
-        print_json(found)
+        print_json(described)
     else:
-        _print_plans(found, changed)
+        _print_plans(described, changed)
     for name, differences in changed.items():
         try:
             require_compatible(name, differences)
         except StreamsError as error:
             problems.append(str(error))
     if problems:
-        raise UsageError("\n".join(dict.fromkeys(problems)))  # of parts of a job alike
+        raise UsageError("\n".join(dict.fromkeys(problems)))  # the parts of a job share some
 
 
-def _print_plans(found: list[dict[str, Any]], changed: "Mapping[str, Sequence[Difference]]") -> None:
+def _print_plans(plans: list[dict[str, Any]], changed: "Mapping[str, Sequence[Difference]]") -> None:
     rows = [
         (
             p["job"],
@@ -149,14 +151,14 @@ def _print_plans(found: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
             ", ".join(name for name in p["columns"] if not name.startswith("_")),
             ", ".join(name.partition(":")[0] for name in p["checks"]),
         )
-        for p in found
+        for p in plans
     ]
     print_table(["job", "kind", "reads", "writes", "keys", "columns", "checks"], rows, empty="no job")
-    targets = {p["job"]: p["target"] for p in found}
+    targets = {p["job"]: p["target"] for p in plans}
     changes = [
         (job, each.what, each.before, each.now, each.why, _can_be_done(each, job, targets.get(job, "")))
-        for job, told in changed.items()
-        for each in told
+        for job, differences in changed.items()
+        for each in differences
     ]
     if changes:
         console().print()
@@ -195,22 +197,22 @@ def graph(
     from headwater_streams.base.errors import JobDefinitionError
     from headwater_streams.plan.graph import graph_of
 
-    found = graph_of(_jobs(references))
+    job_graph = graph_of(_jobs(references))
     try:
-        layers = found.layers
+        layers = job_graph.layers
     except JobDefinitionError as error:
         raise UsageError(str(error)) from error
     if svg is not None:
         try:
-            svg.write_text(svg_of(found), encoding="utf-8")
+            svg.write_text(svg_of(job_graph), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{svg} cannot be written: {error.strerror}") from error
     if json_output:
         nodes = [{"kind": node.kind, "name": node.name} for layer in layers for node in layer]
-        edges = [{"from": source.name, "to": target.name} for source, target in found.edges]
+        edges = [{"from": source.name, "to": target.name} for source, target in job_graph.edges]
         print_json({"nodes": nodes, "edges": edges})
         return
-    for tree in tree_of(found):
+    for tree in tree_of(job_graph):
         console().print(tree, markup=False)
 
 
@@ -288,7 +290,7 @@ def run(
                 runner.run_once(stopping=stopping.is_set)
             else:
                 every_s = settings.trigger_interval_s if interval is None else interval
-                with waiting("starting the jobs"):  # some read first what others look things up in
+                with waiting("starting the jobs"):  # some first fill the tables that others look up in
                     runner.start(interval_s=every_s, stopping=stopping.is_set)
                 names = ", ".join(runner.queries)
                 progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
@@ -334,16 +336,16 @@ def run_tests_of_jobs(
     from headwater.running.job_tests import find_tests, run_tests
 
     files = find_tests(references, [shipped_dir("jobs").parent])
-    found = run_tests(files, chosen=chosen, quiet=json_output)
+    results = run_tests(files, chosen=chosen, quiet=json_output)
     if json_output:
-        print_json([{"test": name, "outcome": outcome} for name, outcome in found.outcomes.items()])
-    if found.exit_code in (4, 5):  # pytest's codes for a wrong command line, and for no test at all
+        print_json([{"test": name, "outcome": outcome} for name, outcome in results.outcomes.items()])
+    if results.exit_code in (4, 5):  # pytest's codes for a wrong command line, and for no test at all
         raise UsageError(
             f"no test of {', '.join(references)} matches {chosen!r}" if chosen else "no test was found"
         )
-    if found.exit_code:
+    if results.exit_code:
         raise UserError(
-            f"{found.count('failed')} of {counted(len(found.outcomes), 'test')} failed", EXIT_FAILED
+            f"{results.count('failed')} of {counted(len(results.outcomes), 'test')} failed", EXIT_FAILED
         )
 
 
@@ -370,7 +372,7 @@ def status(
       headwater jobs status
       headwater jobs status jobs/flights.py --watch
     """
-    from headwater.cli._accounts import terms_told
+    from headwater.cli._accounts import describe_terms
     from headwater.running.behind import topic_asker
     from headwater.running.progress import is_of, progress_of
     from headwater.running.status import job_status
@@ -382,20 +384,20 @@ def status(
         watch_jobs(home, names, json_output=json_output)
         return
     damaged: list[DamagedFileError] = []
-    made = job_status(home, topic_asker(home, bootstrap), damaged.append)
-    found = [each for each in made if names is None or is_of(each["job"], names)]
+    statuses = job_status(home, topic_asker(home, bootstrap), damaged.append)
+    selected = [each for each in statuses if names is None or is_of(each["job"], names)]
     if json_output:
-        print_json(found)
+        print_json(selected)
         tell_damaged(damaged)
         return
-    told = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
-    several = {each["beside"] for each in found}
+    fields = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
+    several = {each["beside"] for each in selected}
     rows = [
         (
-            *(each[name] for name in told),
-            terms_told(each["totals"], several=each["beside"] is not None or each["target"] in several),
+            *(each[name] for name in fields),
+            describe_terms(each["totals"], several=each["beside"] is not None or each["target"] in several),
         )
-        for each in found
+        for each in selected
     ]
     columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
     failed = []
@@ -403,7 +405,7 @@ def status(
         failed = [each for each in progress_of(home, names) if each.state == "failed"]
     except DamagedFileError as error:
         damaged.append(error)
-    without = [each for each in failed if not any(is_of(of["job"], [each.job]) for of in found)]
+    without = [each for each in failed if not any(is_of(of["job"], [each.job]) for of in selected)]
     if rows or not without:
         print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
     for each in without:
@@ -433,12 +435,12 @@ def explain(
     from headwater.running.explaining import explain_job
 
     ask = topic_asker(home, bootstrap)
-    told = [explain_job(home, job, ask) for job in jobs]
+    explanations = [explain_job(home, job, ask) for job in jobs]
     if json_output:
-        found = [asdict(each) for each in told]
-        print_json(found if len(found) > 1 else found[0])
+        objects = [asdict(each) for each in explanations]
+        print_json(objects if len(objects) > 1 else objects[0])
         return
-    for each in told:
+    for each in explanations:
         console().print(f"{each.job}: {each.state}", markup=False)
         for sentence in each.sentences:
             console().print(f"  {sentence}", markup=False)
@@ -467,7 +469,7 @@ def _topics_or_table(declared: "Input") -> str:
 
 
 def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_output: bool) -> None:
-    from headwater.cli._accounts import account_of, told_of
+    from headwater.cli._accounts import account_of, describe_run
     from headwater.running.status import accounts_since
 
     if runner is None:
@@ -485,5 +487,5 @@ def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_o
         print_json({"batches": batches, "rows": rows, "tables": tables})
         return
     for name, count in batches.items():
-        for line in told_of(name, count, targets[name], tables[name]):
+        for line in describe_run(name, count, targets[name], tables[name]):
             progress_console().print(line, markup=False, soft_wrap=True)

@@ -34,11 +34,11 @@ def late(
     order = "_batch DESC, _topic, _partition, _offset"
     owner, rows = show_side(home, table, _SUFFIX, limit, order, json_output=json_output, raw=raw)
     if not rows:
-        _tell_counted(home, owner)
+        _report_late_count(home, owner)
 
 
-def _tell_counted(home: Path, table: str) -> None:
-    """Says how many rows were late, where the job only counts them."""
+def _report_late_count(home: Path, table: str) -> None:
+    """Prints how many rows were late, if the job only counts them."""
     from headwater_streams.ledger.log import lineage, since_rebuilt
     from headwater_streams.storage.home import Home
 

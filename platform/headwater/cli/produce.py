@@ -169,7 +169,7 @@ class _Sender:
         if self._failure is not None:
             name = self._failure.name()
             sent = f"{counted(self.sent, 'record was', 'records were')} sent"
-            if name in ("_MSG_TIMED_OUT", "_UNKNOWN_PARTITION"):  # which say nothing of why
+            if name in ("_MSG_TIMED_OUT", "_UNKNOWN_PARTITION"):  # which do not say why
                 self._cluster.require_leaders(self._topic, self._partition)
             if name == "_MSG_TIMED_OUT":
                 raise UserError(
@@ -194,8 +194,8 @@ def _lines(file: Path | None) -> Iterator[bytes]:
 def _split(line: bytes, separator: str | None, number: int) -> tuple[bytes | None, bytes]:
     if separator is None:
         return None, line
-    key, found, value = line.partition(separator.encode())
-    if not found:
+    key, delimiter, value = line.partition(separator.encode())
+    if not delimiter:
         raise UserError(f"line {number} has no {separator!r} to end its key; the lines before it were sent")
     return key, value
 

@@ -91,14 +91,14 @@ def run(
     from headwater_streams.quality import stored_results
 
     try:
-        given = [*_parsed_checks(check or [], "row"), *_parsed_checks(batch_check or [], "batch")]
+        added_checks = [*_parsed_checks(check or [], "row"), *_parsed_checks(batch_check or [], "batch")]
         extra = _expectations_function(expectations) if expectations else None
         subjects = _subjects(subject, home)
         _tell_of_missing_jobs(home, subjects)
         before = {
             (each.table, each.version): each for table, _ in subjects for each in stored_results(home, table)
         }
-        results = _judged(home, subjects, given, key or [], version, extra)
+        results = _judged(home, subjects, added_checks, key or [], version, extra)
     except DamagedFileError as error:
         raise UserError(str(error), EXIT_FAILED) from error
     except StreamsError as error:
@@ -208,7 +208,7 @@ def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
 
 
 def _tell_of_missing_jobs(home: Path, subjects: "Sequence[tuple[str, Job | None]]") -> None:
-    """A table that passes without the checks of its job would seem sound."""
+    """Warns of tables that are judged without their job's checks, as a pass then says less."""
     from headwater_streams.ledger.log import writer_of
     from headwater_streams.storage.home import Home
 
@@ -237,7 +237,7 @@ def _job_of(table: str, folders: "Sequence[Path]") -> "Job | None":
         try:
             jobs = load_jobs([str(module)])
         except JobDefinitionError:
-            continue  # another module's fault is not this table's; `headwater jobs check` tells it
+            continue  # a fault of another module is not this table's; `headwater jobs check` reports it
         for job in jobs:
             if job.target.name == table:
                 return job
@@ -262,9 +262,9 @@ def _expectations_function(reference: str) -> "Callable[[], Sequence[object]]":
         raise UsageError(
             f"--expectations {reference}: there is no file {where}; write PATH_OR_MODULE:FUNCTION"
         ) from error
-    except Exception as error:  # whatever a module of a person's own raises
-        told = f"{type(error).__name__}: {error}"
-        raise UsageError(f"--expectations {reference}: {told}; write PATH_OR_MODULE:FUNCTION") from error
+    except Exception as error:  # a person's own module may raise anything
+        message = f"{type(error).__name__}: {error}"
+        raise UsageError(f"--expectations {reference}: {message}; write PATH_OR_MODULE:FUNCTION") from error
     function: Callable[[], Sequence[object]] | None = getattr(module, name, None)
     if function is None:
         raise UsageError(
@@ -276,7 +276,7 @@ def _expectations_function(reference: str) -> "Callable[[], Sequence[object]]":
 def _judged(
     home: Path,
     subjects: "Sequence[tuple[str, Job | None]]",
-    given: "Sequence[Check]",
+    added_checks: "Sequence[Check]",
     keys: "Sequence[str]",
     version: int | None,
     extra: "Callable[[], Sequence[object]] | None",
@@ -292,7 +292,7 @@ def _judged(
                 spark,
                 home,
                 table,
-                checks=[*(job.checks if job else ()), *given],
+                checks=[*(job.checks if job else ()), *added_checks],
                 keys=keys or (job.target.keys if job else ()),
                 version=version,
                 extra=extra,

@@ -48,13 +48,13 @@ def setup(json_output: JsonOption = False) -> None:
             f"sessions start without an archive of classes, some seconds later: {problem}", file=sys.stderr
         )
     if json_output:
-        told = {"fetched": fetched, "folder": str(folder), "jars": [jar.name for jar in jars]}
-        print_json(told | {"classes": None if problem else str(class_archive(os.environ, java))})
+        result = {"fetched": fetched, "folder": str(folder), "jars": [jar.name for jar in jars]}
+        print_json(result | {"classes": None if problem else str(class_archive(os.environ, java))})
 
 
 @contextmanager
 def _fetching() -> Iterator[Progress]:
-    """Shows how much of the jars is there: a bar at a terminal, elsewhere a line every few seconds."""
+    """Shows how much of the jars is fetched: a bar at a terminal, elsewhere a line every few seconds."""
     if not sys.stderr.isatty():
         yield _lines()
         return
@@ -70,13 +70,13 @@ def _fetching() -> Iterator[Progress]:
 
 
 def _lines() -> Progress:
-    said_s = float("-inf")
+    printed_s = float("-inf")
 
     def say(done_bytes: int, total_bytes: int) -> None:
-        nonlocal said_s
-        if time.monotonic() - said_s >= _LINES_EVERY_S:
-            said_s = time.monotonic()
-            shown = f"fetching the jars: {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
-            print_line(shown, file=sys.stderr, flush=True)
+        nonlocal printed_s
+        if time.monotonic() - printed_s >= _LINES_EVERY_S:
+            printed_s = time.monotonic()
+            text = f"fetching the jars: {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
+            print_line(text, file=sys.stderr, flush=True)
 
     return say

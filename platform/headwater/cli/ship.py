@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.ship.framing import Framing
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_LONGEST_NAME_BYTES = 80  # three times that, percent-encoded, is a file's name still
+_LONGEST_NAME_BYTES = 80  # percent-encoded, three times that must fit into a file name
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -232,7 +232,7 @@ def _say(sentence: str) -> None:
 
 
 class _Reporter:
-    """Prints progress when there was any."""
+    """Prints progress when it has changed."""
 
     def __init__(self, json_output: bool) -> None:
         self._json = json_output
@@ -247,13 +247,13 @@ class _Reporter:
 def _print_status(cluster: Cluster, name: str | None, topic: str | None, json_output: bool) -> None:
     from headwater.ship.status import file_statuses
 
-    found = file_statuses(cluster, name, topic, _say)
+    statuses = file_statuses(cluster, name, topic, _say)
     if json_output:
-        print_json([each.as_json() for each in found])
+        print_json([each.as_json() for each in statuses])
         return
     rows = [
         [each.shipper, each.topic, each.file, each.position, each.size, each.lag_bytes, each.state]
-        for each in found
+        for each in statuses
     ]
     columns = ["shipper", "topic", "file", "position", "size", "lag", "state"]
     print_table(columns, rows, empty="nothing was shipped")

@@ -124,7 +124,7 @@ def _parsed_at(at: str | None) -> "int | datetime | None":
 def _print_for_machines(
     session: SqlSession, statements: list[str], *, as_json: bool, raw: bool, null: str
 ) -> bool:
-    """Prints the last statement's rows; gives whether all that it asks for could be read."""
+    """Prints the last statement's rows; returns whether everything that it asks for could be read."""
     from headwater.sql.output import write_csv, write_json
 
     results = [session.run(statement) for statement in statements]
@@ -140,7 +140,7 @@ def _print_for_machines(
 def _print_for_people(
     session: SqlSession, statements: list[str], max_rows: int, *, raw: bool, null: str
 ) -> bool:
-    """Prints the rows of each; gives whether all that was asked for could be read."""
+    """Prints the rows of each statement; returns whether everything that they ask for could be read."""
     from headwater.sql.output import print_table
 
     whole = True

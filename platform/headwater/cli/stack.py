@@ -113,15 +113,15 @@ def up(
         return
     with waiting("starting the stack"):
         started = start_detached(spec)
-    for key, asked, running in differences(spec, started.state) if started.already_running else ():
+    for key, requested, running in differences(spec, started.state) if started.already_running else ():
         if loaded.is_chosen(key):
             _tell(
-                f"{loaded.name_of(key)} {asked} is for a stack that starts, and this one has {running}: run headwater "
-                "down first"
+                f"{loaded.name_of(key)} {requested} is for a stack that starts, and this one has {running}: "
+                "run headwater down first"
             )
-    for name, asked, running in other_properties(spec, started.state) if started.already_running else ():
+    for name, requested, running in other_properties(spec, started.state) if started.already_running else ():
         _tell(
-            f"{name}={asked} is for a stack that starts, and this one has {running}: run headwater down first"
+            f"{name}={requested} is for a stack that starts, and this one has {running}: run headwater down first"
         )
     absent = absent_brokers(spec.data, [each.id for each in started.state.brokers if each.id is not None])
     if absent:
@@ -207,7 +207,7 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
 
 
 def _plight(member: Member) -> str:
-    """What is the matter with a process that does not serve."""
+    """Describes the state of a process that does not serve."""
     if member.condition == "starting":
         return f"{member.name} is starting"
     if member.role == "broker":

@@ -72,14 +72,14 @@ def list_topics(
     """
     cluster = Cluster(home, bootstrap)
     with cluster.errors("topics"):
-        found = cluster.admin().list_topics(timeout=cluster.timeout_s).topics
+        topics = cluster.admin().list_topics(timeout=cluster.timeout_s).topics
     rows = [
         (
             name,
             len(topic.partitions),
             max((len(each.replicas) for each in topic.partitions.values()), default=0),
         )
-        for name, topic in sorted(found.items())
+        for name, topic in sorted(topics.items())
         if internal or not name.startswith("__")
     ]
     if json_output:
@@ -228,7 +228,7 @@ def describe(
                 except KafkaException as error:
                     if error.args[0].name() not in UNREACHABLE:
                         raise
-                    # A broker that was killed leads until its session has passed.
+                    # A broker that was killed stays the leader until its session ends.
                     silent.add(partition.leader)
             rows.append((number, partition.leader, partition.replicas, partition.isrs, low, high))
         configs: dict[str, str] | None = None
@@ -266,7 +266,7 @@ def describe(
 
 
 def _require_known(cluster: Cluster, admin: Any, topic: str, names: Sequence[str]) -> None:
-    """Sees to it that a topic has properties of these names, set or not: a broker forgets any name."""
+    """Refuses names that no property of a topic has: a broker would unset any name without an error."""
     if not names:
         return
     with cluster.errors(f"topic {topic}"):

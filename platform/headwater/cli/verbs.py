@@ -125,8 +125,8 @@ def _app_of(name: str, function: Callable[..., None]) -> typer.Typer:
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(__version__)
         raise typer.Exit
 
@@ -157,7 +157,7 @@ def _root(
         from headwater.config import load_settings
 
         os.environ["HEADWATER_CONFIG"] = config
-        load_settings(os.environ)  # a verb that needs no setting of it must not pass over a mistake in it
+        load_settings(os.environ)  # a mistake in it is an error, even if the verb needs no setting
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
         raise typer.Exit(EXIT_USAGE)
