@@ -30,7 +30,7 @@ class Follower:
         self.now, self.saved_ms = 0.0, 0
         self.sent: list[tuple[str, int, int, bytes | None]] = []
         self.saved: dict[str, Entry] = {}
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.unacknowledged: list[tuple[Tail, Chunk]] = []
         self.acknowledges = True
         self.journal: dict[str, Mark] = {}
@@ -46,9 +46,9 @@ class Follower:
             once=self.once,
             close_after_s=60,
             scratch=self.scratch,
-            say=self.said.append,
+            say=self.messages.append,
             sent=self.journal.get,
-            left_out=self.scratch / ".left-out.json",
+            decided=self.scratch / ".left-out.json",
         )
 
     def _entry(self, tail: Tail, *, done: bool = False) -> Entry:
@@ -71,12 +71,12 @@ class Follower:
                 self.files.scan(self.now, hold=hold)
                 self._register()
             for tail in list(self.files.tails.values()):
-                left = self.files.left(tail, self.now) and not tail.waiting
-                chunk = self.files.read(tail, ends=ends or left)
+                is_over = self.files.can_end(tail, self.now) and not tail.waiting
+                chunk = self.files.read(tail, ends=ends or is_over)
                 if chunk is not None:
                     self._take(tail, chunk)
                     moved = True
-                elif left and self.files.follows(tail):
+                elif is_over and self.files.follows(tail):
                     self.files.end(tail)
             moved = moved or self.files.stale
         if save:

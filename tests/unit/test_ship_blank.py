@@ -55,7 +55,7 @@ def test_file_that_was_made_in_full_gives_each_line_once_and_no_zeros(
     write_at(log, at, " word\n")
     follower.poll()
     assert follower.lines[-1] == " word"
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def test_file_that_was_made_in_full_is_read_once_through_kills_and_rotation(log: Path) -> None:
@@ -136,4 +136,4 @@ def test_file_of_zeros_has_nothing_to_be_read(log: Path) -> None:
     assert tail.size == tail.position == len(BANNER) + 1
     os.truncate(log, 0)
     follower.poll()
-    assert follower.said == []
+    assert follower.messages == []

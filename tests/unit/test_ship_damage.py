@@ -167,9 +167,9 @@ def test_list_of_compressed_files_that_is_damaged_has_them_told_again_at_most(
     found = {(stat.st_dev, stat.st_ino): Match(str(packed), str(packed))}
 
     def tell() -> list[str]:
-        said: list[str] = []
-        LeftOut([str(packed)], 0, place, say=said.append).tell(found, lambda *_: False)
-        return said
+        sentences: list[str] = []
+        LeftOut([str(packed)], 0, place, say=sentences.append).tell(found, lambda *_: False)
+        return sentences
 
     assert len(tell()) == 1
     assert tell() == []

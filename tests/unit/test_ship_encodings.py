@@ -47,7 +47,7 @@ def test_wide_file_is_divided_at_its_newlines_and_sent_as_utf8(log: Path, encodi
     assert positions == sorted(set(positions))
     unit = len("\n".encode(encoding))
     assert all(each % unit == 0 for each in positions)
-    assert follower.said == []
+    assert follower.messages == []
 
 
 @pytest.mark.parametrize("encoding", WIDE)
@@ -145,11 +145,11 @@ def test_utf16_without_a_mark_is_told(log: Path, encoding: str) -> None:
     follower.poll()
     write(log, "and more\n", encoding)
     follower.poll()
-    (said,) = follower.said
-    assert said.startswith(
+    (message,) = follower.messages
+    assert message.startswith(
         f"{log} looks like {encoding} without a byte order mark, and is divided at each byte 0A"
     )
-    assert f"--encoding {encoding}" in said
+    assert f"--encoding {encoding}" in message
 
 
 def test_file_that_was_divided_as_bytes_before_goes_on_at_whole_characters(log: Path) -> None:

@@ -21,10 +21,10 @@ from amount import amount
 from followed import BANNER, Follower, append, compress, copytruncate
 from headwater.ship.discovery import matching_files
 from headwater.ship.fileset import DELETED_QUIET_S
-from headwater.ship.held import HOLD_S
 from headwater.ship.known import FORGET_MS
 from headwater.ship.mark import HEAD_BYTES, Mark
 from headwater.ship.places import own_folder
+from headwater.ship.possible_copies import HOLD_S
 from headwater.ship.progress import Entry
 from headwater.ship.tail import CHUNK_BYTES
 
@@ -66,7 +66,7 @@ def test_follower_file_that_was_made_in_full_gives_each_line_once(log: Path) -> 
             place += file.write(f"{line}\n".encode())
         follower.poll()
     assert [each[3] for each in follower.sent] == [line.encode() for line in lines]
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def test_follower_any_bytes_are_kept_but_the_line_end(log: Path) -> None:
@@ -542,7 +542,7 @@ def test_follower_truncated_without_a_copy_says_what_nobody_read(log: Path) -> N
     append(log, "two")
     follower.poll()
     assert follower.lines == ["one", "two"]
-    assert follower.said == [
+    assert follower.messages == [
         f"{log} was truncated or written anew with 2 bytes of it not read yet, and no copy is beside it"
     ]
 
@@ -660,15 +660,15 @@ def test_follower_compressed_files_are_left_out(log: Path, tmp_path: Path) -> No
     follower.poll()
     follower.poll()
     assert follower.lines == ["one"]
-    told = (
+    message = (
         f"{log}.{{}} is compressed and left out: "
         "unless it was shipped before it was compressed, unpack it and ship that"
     )
-    assert follower.said == [told.format("2.gz")]
+    assert follower.messages == [message.format("2.gz")]
     (tmp_path / "app.log.3.zst").write_bytes(b"from elsewhere")
     follower.poll()
     follower.poll()
-    assert follower.said == [told.format("2.gz"), told.format("3.zst")]
+    assert follower.messages == [message.format("2.gz"), message.format("3.zst")]
 
 
 def test_follower_compressed_beside_the_followed_file_it_is_made_of_is_not_told(
@@ -686,7 +686,7 @@ def test_follower_compressed_beside_the_followed_file_it_is_made_of_is_not_told(
     follower.poll()
     follower.poll()
     assert follower.files.tails == {}
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def test_follower_compressed_that_is_read_to_its_end_is_not_told(log: Path, tmp_path: Path) -> None:
@@ -699,7 +699,7 @@ def test_follower_compressed_that_is_read_to_its_end_is_not_told(log: Path, tmp_
     log.unlink()
     follower.poll()
     assert follower.lines == [f"one {BANNER}", "two"]
-    assert follower.said == []
+    assert follower.messages == []
 
 
 @pytest.mark.parametrize("compressed", [(".gz", gzip), (".bz2", bz2), (".xz", lzma), None])
@@ -730,7 +730,7 @@ def test_follower_compressed_while_it_was_down_is_read_to_its_end(
     assert set(follower.lines) == found
     assert len(follower.sent) == len(found)
     gone = [f"{log} is gone, with at least 8 bytes of it not read yet"]
-    assert follower.said == ([] if compressed else gone)
+    assert follower.messages == ([] if compressed else gone)
 
 
 def test_follower_folder_that_is_gone_is_no_error_and_its_files_go_on_when_it_is_back(tmp_path: Path) -> None:
@@ -765,7 +765,7 @@ def test_follower_compressed_is_read_to_its_end_where_it_lagged_though_it_is_old
     compress(log)
     follower.poll()
     assert follower.lines == [f"one {BANNER}", "two"]
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def test_follower_compressed_that_is_older_than_its_progress_is_not_unpacked_where_it_was_read_to_its_end(
@@ -780,7 +780,7 @@ def test_follower_compressed_that_is_older_than_its_progress_is_not_unpacked_whe
     compress(log)
     follower.poll()
     assert follower.files.tails == {}
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def test_follower_file_that_grew_unseen_before_it_was_copied_truncated_and_compressed_is_read_to_its_end(
@@ -795,7 +795,7 @@ def test_follower_file_that_grew_unseen_before_it_was_copied_truncated_and_compr
     append(log, "three")
     follower.poll()
     assert sorted(follower.lines) == sorted([BANNER, "one", "two", "three"])
-    assert follower.said == []
+    assert follower.messages == []
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".lz4"])
@@ -822,12 +822,12 @@ def test_follower_copied_truncated_and_compressed_file_is_read_to_its_end_in_wha
     follower.now += DELETED_QUIET_S
     follower.poll()
     follower.poll()
-    told = (
+    message = (
         f"{log} was truncated or written anew with 2 bytes of it not read yet, "
         f"and no copy is beside it, unless it is {log}.1.lz4, which is not unpacked here"
     )
     assert sorted(follower.lines) == sorted([BANNER, "one", "three"] + (["two"] if suffix == ".gz" else []))
-    assert follower.said == ([] if suffix == ".gz" else [told])
+    assert follower.messages == ([] if suffix == ".gz" else [message])
     assert [Path(each.place).name for each in follower.saved.values()] == ["app.log"]
 
 
@@ -911,7 +911,7 @@ def test_follower_file_that_may_not_be_read_is_named_once(
         follower.poll()
         follower.poll()
         assert follower.files.refused == {str(log)}
-    assert follower.said == [
+    assert follower.messages == [
         f"cannot read {log}: permission denied" + ("" if once else "; it is tried again")
     ]
     follower.poll()
@@ -959,7 +959,7 @@ def test_follower_folder_that_cannot_be_looked_into_is_named_once_and_refused(
         follower.poll()
         assert follower.files.refused == {str(folder)}
     again = "" if once else "; it is tried again"
-    assert follower.said == [f"cannot read {folder}: permission denied{again}"]
+    assert follower.messages == [f"cannot read {folder}: permission denied{again}"]
     follower.poll()
     assert follower.lines == ["one"]
     assert follower.files.refused == set()
@@ -985,8 +985,8 @@ def test_follower_leaves_descriptors_to_others_and_says_once_that_they_are_too_f
     follower.poll()
     follower.poll()
     assert len(follower.lines) == len(follower.files.refused) == 4
-    (said,) = follower.said
-    assert "raise that, as with ulimit -n; it is tried again" in said
+    (message,) = follower.messages
+    assert "raise that, as with ulimit -n; it is tried again" in message
     for tail in list(follower.files.tails.values()):
         Path(tail.path).unlink()
     for _ in range(4):
@@ -1205,7 +1205,7 @@ def test_follower_progress_that_names_a_folder_beyond_the_patterns_reads_nothing
             follower.kill()
             follower.poll()
             assert follower.lines == ["one"]
-            assert follower.said == []
+            assert follower.messages == []
 
 
 def test_follower_file_behind_a_link_is_looked_for_where_it_was(log: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import zstandard
 
 from followed import BANNER, Follower, append, compress, copytruncate
 from headwater.ship.fileset import DELETED_QUIET_S
-from headwater.ship.held import HOLD_S
 from headwater.ship.mark import HEAD_BYTES
+from headwater.ship.possible_copies import HOLD_S
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
@@ -68,7 +68,7 @@ def test_copy_in_another_named_folder_is_read_to_its_end(log: Path, copy_name: s
         follower.poll()
     assert sorted(follower.lines) == [BANNER, "one", "three", "two"]
     assert len(follower.sent) == 4
-    assert follower.said == []
+    assert follower.messages == []
 
 
 @pytest.mark.parametrize("down", [True, False])
@@ -103,8 +103,8 @@ def test_copy_in_a_folder_that_is_not_named_is_not_looked_for(log: Path) -> None
     append(log, "two")
     follower.poll()
     assert follower.lines == [BANNER, "one", "two"]
-    (said,) = follower.said
-    assert "with 2 bytes of it not read yet, and no copy is beside it" in said
+    (message,) = follower.messages
+    assert "with 2 bytes of it not read yet, and no copy is beside it" in message
 
 
 @pytest.mark.parametrize("rotate", ["renamed", "copied"])
@@ -129,7 +129,7 @@ def test_file_compressed_into_another_folder_while_it_was_down_is_read_from_wher
         follower.poll()
     assert sorted(follower.lines) == [BANNER, "one", "three", "two"]
     assert len(follower.sent) == 4
-    assert follower.said == []
+    assert follower.messages == []
 
 
 @pytest.mark.parametrize("down", [True, False])
@@ -152,7 +152,7 @@ def test_compressed_file_is_known_by_its_first_bytes_whatever_its_name_is(
         follower.poll()
     assert sorted(follower.lines) == [BANNER, "more", "one", "two"]
     assert len(follower.sent) == 4
-    assert follower.said == []
+    assert follower.messages == []
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
@@ -169,7 +169,7 @@ def test_compressed_file_that_is_not_whole_is_not_taken_for_the_rest(log: Path, 
     os.utime(packed, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     follower.poll()
     assert follower.lines == [BANNER, "one"]
-    assert follower.said == [f"{packed} {LEFT_OUT}"]
+    assert follower.messages == [f"{packed} {LEFT_OUT}"]
 
 
 def test_compressed_file_of_several_members_is_read_whole(log: Path) -> None:
@@ -206,12 +206,12 @@ def test_generation_that_came_and_went_while_it_was_down_is_told_once(log: Path)
     append(log, "three")
     follower.poll()
     assert follower.lines == [BANNER, "one", "three"]
-    assert follower.said == [f"{old}/app.log.1.gz {LEFT_OUT}"]
+    assert follower.messages == [f"{old}/app.log.1.gz {LEFT_OUT}"]
     follower.saved_ms = int(later * 1000) + 60_000
     follower.poll()
     follower.kill()
     follower.poll()
-    assert len(follower.said) == 1
+    assert len(follower.messages) == 1
 
 
 @pytest.mark.parametrize("renamed", [True, False])
@@ -226,11 +226,11 @@ def test_compressed_file_that_was_told_is_not_told_by_the_next_run(log: Path, re
     if renamed:
         packed = packed.rename(packed.with_name("app.log.2.gz"))
     follower.poll()
-    assert len(follower.said) == 1
+    assert len(follower.messages) == 1
     packed.with_name("app.log.0.gz").write_bytes(gzip.compress(b"another\n"))
     follower.kill()
     follower.poll()
-    assert follower.said[1:] == [f"{log.parent}/old/app.log.0.gz {LEFT_OUT}"]
+    assert follower.messages[1:] == [f"{log.parent}/old/app.log.0.gz {LEFT_OUT}"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"patterns": 1, "decided": [[1]]}', b"\xff"])
@@ -242,7 +242,7 @@ def test_list_of_what_was_told_that_is_damaged_has_it_told_again(log: Path, dama
     (log.parent / ".left-out.json").write_bytes(damage)
     follower.kill()
     follower.poll()
-    assert len(follower.said) == 2
+    assert len(follower.messages) == 2
 
 
 def test_compressed_files_that_were_there_first_are_told_in_one_sentence(log: Path) -> None:
@@ -253,16 +253,16 @@ def test_compressed_files_that_were_there_first_are_told_in_one_sentence(log: Pa
     follower = following(log)
     follower.poll()
     follower.poll()
-    (said,) = follower.said
-    assert said.startswith(f"{old}/app.log.00.gz, {old}/app.log.01.gz, ")
-    assert said.endswith(
+    (message,) = follower.messages
+    assert message.startswith(f"{old}/app.log.00.gz, {old}/app.log.01.gz, ")
+    assert message.endswith(
         f"{old}/app.log.09.gz and 2 more are compressed and left out: "
         "unless they were shipped before they were compressed, unpack them and ship that"
     )
     for number in reversed(range(12)):  # as rotation renames them
         (old / f"app.log.{number:02}.gz").rename(old / f"app.log.{number + 1:02}.gz")
     follower.poll()
-    assert len(follower.said) == 1
+    assert len(follower.messages) == 1
 
 
 @pytest.mark.parametrize("length", [10, 300, 3000])
@@ -282,7 +282,7 @@ def test_file_compressed_into_another_folder_while_it_is_followed_is_not_told(lo
         follower.now += DELETED_QUIET_S
         follower.poll()
     assert sorted(follower.lines) == sorted(["x" * length, "one", "two", "three"])
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def test_file_that_grew_was_compressed_and_begun_anew_between_two_looks_gives_each_line_once(
@@ -299,7 +299,7 @@ def test_file_that_grew_was_compressed_and_begun_anew_between_two_looks_gives_ea
         follower.poll()
     lines = sorted(line.removeprefix(f"{BANNER} ") for line in follower.lines)
     assert lines == [f"line {number}" for number in range(1, 7)]
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def test_file_that_was_read_to_its_end_and_let_go_goes_on_in_what_was_compressed_of_it(log: Path) -> None:
@@ -316,7 +316,7 @@ def test_file_that_was_read_to_its_end_and_let_go_goes_on_in_what_was_compressed
     pack(log.parent / "old" / "app.log-1", log.parent / "old" / "app.log-1.gz")
     follower.poll()
     assert follower.lines == [BANNER, "one", "written late"]
-    assert follower.said == []
+    assert follower.messages == []
 
 
 def rewrite(path: Path, text: str, *, backup: Path | None = None) -> None:
@@ -349,7 +349,7 @@ def test_file_replaced_by_one_that_has_all_of_it_goes_on_there(
     assert "\n".join(follower.lines) == log.read_text().rstrip("\n")
     assert len({each[0] for each in follower.sent}) == 1
     assert len(follower.sent) == len(follower.lines)
-    assert follower.said == []
+    assert follower.messages == []
 
 
 @pytest.mark.parametrize("pattern", ["app.log", "app.log*"])
@@ -470,7 +470,7 @@ def test_logrotate_gives_each_line_once(log: Path, options: str, down: bool) -> 
             os.utime(each, (1, 1))  # the next rotation is some hours away
     assert sorted(follower.lines) == sorted(written)
     assert len(follower.sent) == len(written)
-    assert follower.said == []
+    assert follower.messages == []
 
 
 RSYNC = shutil.which("rsync")

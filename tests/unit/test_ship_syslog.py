@@ -198,9 +198,9 @@ def _await(folder: Path, count: int) -> list[tuple[bytes | None, bytes | None]]:
 
 
 def test_listener_tcp_and_udp_messages_are_in_the_spool(tmp_path: Path) -> None:
-    said: list[str] = []
+    sentences: list[str] = []
     spool = Spool(tmp_path, 1 << 20)
-    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    listener = SyslogListener("127.0.0.1:0", spool, sentences.append)
     host, port = parse_address(listener.address)
     try:
         with socket.create_connection((host, port)) as tcp:
@@ -210,18 +210,18 @@ def test_listener_tcp_and_udp_messages_are_in_the_spool(tmp_path: Path) -> None:
             udp.sendto(b"<34>three\n", (host, port))
             found = _await(tmp_path, 3)
         with pytest.raises(PortInUseError):
-            SyslogListener(listener.address, spool, said.append)
+            SyslogListener(listener.address, spool, sentences.append)
     finally:
         listener.close()
         spool.close()
     assert found == [(b"127.0.0.1", b"<34>one"), (b"127.0.0.1", b"<34>two"), (b"127.0.0.1", b"<34>three")]
-    assert said == []
+    assert sentences == []
 
 
 def test_listener_long_messages_are_cut_and_counted_and_the_connection_goes_on(tmp_path: Path) -> None:
-    said: list[str] = []
+    sentences: list[str] = []
     spool = Spool(tmp_path, 16 << 20)
-    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    listener = SyslogListener("127.0.0.1:0", spool, sentences.append)
     long = b"<34>" + b"x" * 1_000_000
     try:
         with socket.create_connection(parse_address(listener.address)) as tcp:
@@ -238,17 +238,17 @@ def test_listener_long_messages_are_cut_and_counted_and_the_connection_goes_on(t
     bodies = [each.read_bytes() for each in sorted(tmp_path.glob("*.spool"))]
     records = [each for body in bodies for each in SpoolFrames().split(body, 0, ends=True)]
     assert [each.full_bytes for each in records] == [1_000_004, None, 1_000_004, None, 20]
-    assert said[-1] == (
+    assert sentences[-1] == (
         "cut: 3 syslog messages longer than 524288 bytes or broken off with the connection; "
         "the header headwater-syslog-truncated has the full length"
     )
-    assert len(said) <= 2
+    assert len(sentences) <= 2
 
 
 def test_listener_count_that_no_message_has_closes_the_connection(tmp_path: Path) -> None:
-    said: list[str] = []
+    sentences: list[str] = []
     spool = Spool(tmp_path, 1 << 20)
-    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    listener = SyslogListener("127.0.0.1:0", spool, sentences.append)
     try:
         with socket.create_connection(parse_address(listener.address), timeout=10) as tcp:
             tcp.sendall(b"<34>one\n1234567890 <34>two\n")
@@ -258,7 +258,7 @@ def test_listener_count_that_no_message_has_closes_the_connection(tmp_path: Path
         listener.close()
         spool.close()
     assert _spooled(tmp_path) == [(b"127.0.0.1", b"<34>one")]
-    (sentence,) = said
+    (sentence,) = sentences
     assert sentence == (
         "127.0.0.1 sent a syslog message with a length of more than 9 digits: "
         "what follows cannot be told apart, and its connection was closed"
@@ -313,9 +313,9 @@ def _drain(folder: Path, spool: Spool) -> list[tuple[bytes | None, bytes | None]
 def test_listener_full_disk_refuses_the_sender_and_takes_what_comes_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    sentences: list[str] = []
     spool = Spool(tmp_path, 1 << 20)
-    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    listener = SyslogListener("127.0.0.1:0", spool, sentences.append)
     try:
         with monkeypatch.context() as full:
             full.setattr(spool, "append", _fails(errno.ENOSPC, once=spool.append))
@@ -330,7 +330,7 @@ def test_listener_full_disk_refuses_the_sender_and_takes_what_comes_after(
         listener.close()
         spool.close()
     assert [message for _, message in found] == [b"<34>one", b"<34>two"]  # and not <34>tw, which was refused
-    assert said == ["cannot keep syslog messages: no space left on device"]
+    assert sentences == ["cannot keep syslog messages: no space left on device"]
     assert listener.failure is None
 
 
@@ -339,12 +339,12 @@ def test_listener_disk_that_cannot_be_synced_is_told_and_it_goes_on(
 ) -> None:
     monkeypatch.setattr("headwater.ship.listener._FULL_CHECK_S", 0.001)
     monkeypatch.setattr("headwater.ship.listener._SYNC_S", 0)
-    said: list[str] = []
+    sentences: list[str] = []
     spool = Spool(tmp_path, 1 << 20)
     monkeypatch.setattr(spool, "sync", _fails(errno.EIO))
-    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    listener = SyslogListener("127.0.0.1:0", spool, sentences.append)
     try:
-        _until(lambda: said)
+        _until(lambda: sentences)
         with socket.create_connection(parse_address(listener.address)) as tcp:
             tcp.sendall(b"<34>one\n")
             found = _await(tmp_path, 1)
@@ -353,28 +353,28 @@ def test_listener_disk_that_cannot_be_synced_is_told_and_it_goes_on(
         listener.close()
         spool.close()
     assert [message for _, message in found] == [b"<34>one"]
-    assert set(said) == {"cannot write syslog messages through to the disk: input/output error"}
+    assert set(sentences) == {"cannot write syslog messages through to the disk: input/output error"}
 
 
 def test_listener_without_open_files_left_is_told_and_takes_the_connection_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", 0.001)
-    said: list[str] = []
+    sentences: list[str] = []
     spool = Spool(tmp_path, 1 << 20)
-    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    listener = SyslogListener("127.0.0.1:0", spool, sentences.append)
     try:
         with socket.socket() as tcp:
             with monkeypatch.context() as full:
                 full.setattr(socket.socket, "accept", _fails(errno.EMFILE))
                 tcp.connect(parse_address(listener.address))
                 tcp.sendall(b"<34>one\n")
-                _until(lambda: said)
+                _until(lambda: sentences)
             found = _await(tmp_path, 1)
     finally:
         listener.close()
         spool.close()
-    assert said[:1] == ["cannot receive syslog: too many open files"]
+    assert sentences[:1] == ["cannot receive syslog: too many open files"]
     assert [message for _, message in found] == [b"<34>one"]
 
 

@@ -33,10 +33,10 @@ new files. Not told apart: a file that is replaced by one with the same inode an
 **A copy** (copytruncate) is known by the same test, in any folder that a pattern names (logrotate's `olddir`): a new
 file that has what a followed one has is left alone for `HOLD_S`, also at the first look after a start, and when the
 followed one is truncated by then, its lines go on in the copy under their coordinates. `--once` waits for this only
-where the new file changed within `HOLD_S`. What is not known for a copy is read, so these are sent twice, under other
-coordinates: a copy of less than `COPY_BYTES`, as two files may begin alike; one whose original is not truncated within
-`HOLD_S`; and one whose original was read beyond the copy's end before it was truncated, if no look saw both, the
-shipper was killed just then, or the copy has less than `HEAD_BYTES`.
+where the new file changed within `HOLD_S`. A copy that is not recognised is read as a new file, so its lines are sent
+twice, under other coordinates: a copy of less than `COPY_BYTES`, as two files may begin alike; one whose original is
+not truncated within `HOLD_S`; and one whose original was read beyond the copy's end before it was truncated, if no look
+saw both, the shipper was killed just then, or the copy has less than `HEAD_BYTES`.
 
 **A file that replaces another** (rsync, `sed -i`, editors) is that one, if it has all of it and the old one is deleted;
 if the old one is kept as a backup, the new one is read from where that ends. One that differs in what is compared, its

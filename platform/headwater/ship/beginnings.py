@@ -8,7 +8,7 @@ from headwater.ship.tail import FileKey
 
 
 class Beginnings:
-    """Which files begin as marks say."""
+    """Finds files whose beginnings match marks."""
 
     def __init__(self, heads: Mapping[FileKey, bytes]) -> None:
         """Takes the files' first bytes, HEAD_BYTES of each where it has so many."""
@@ -19,8 +19,8 @@ class Beginnings:
         """The files that begin as a mark says."""
         count = mark.head_bytes
         if count not in self._by_length:
-            found = self._by_length[count] = defaultdict(list)
+            by_head = self._by_length[count] = defaultdict(list)
             for key, head in self._heads.items():
                 if len(head) >= count:
-                    found[digest(head[:count])].append(key)
+                    by_head[digest(head[:count])].append(key)
         return self._by_length[count].get(mark.head, [])

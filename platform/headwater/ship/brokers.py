@@ -13,7 +13,7 @@ _DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default of max.message.bytes
 
 
 class Brokers(Protocol):
-    """The cluster that a verb was pointed at."""
+    """The cluster that a verb speaks to."""
 
     bootstrap: str
     timeout_s: float
@@ -43,7 +43,7 @@ class TopicLimits:
 
     Attributes:
         max_bytes: The most bytes that one of its record batches may have.
-        oldest_ms: How old a record's timestamp may be; None if it may be of any age, or they do not tell.
+        oldest_ms: How old a record's timestamp may be; None if it may be of any age, or the brokers do not report it.
     """
 
     max_bytes: int
@@ -51,22 +51,26 @@ class TopicLimits:
 
 
 def require_topic(brokers: Brokers, topic: str) -> TopicLimits:
-    """Sees to it that the topic is there, by having the brokers make it where they make topics.
+    """Requires that the topic exists; brokers that create topics on demand create it now.
 
     Returns:
         What it takes.
 
     Raises:
-        ShipError: There is no such topic, and the brokers make none.
+        ShipError: There is no such topic, and the brokers do not create it.
         UserError: They do not answer.
     """
     admin = brokers.admin()
     try:
-        found = admin.list_topics(topic, timeout=brokers.timeout_s).topics[topic]
-        # A topic that was just made has no leader yet.
-        if found.error is not None and not found.error.retriable() and found.error.name() not in _NOT_YET:
-            raise ShipError(f"topic {topic}: {found.error.str().lower()}")
-        if found.error is not None and topic not in admin.list_topics(timeout=brokers.timeout_s).topics:
+        metadata = admin.list_topics(topic, timeout=brokers.timeout_s).topics[topic]
+        # A topic that was just created has no leader yet.
+        if (
+            metadata.error is not None
+            and not metadata.error.retriable()
+            and metadata.error.name() not in _NOT_YET
+        ):
+            raise ShipError(f"topic {topic}: {metadata.error.str().lower()}")
+        if metadata.error is not None and topic not in admin.list_topics(timeout=brokers.timeout_s).topics:
             raise ShipError(f"there is no topic {topic}: make it with headwater topics create {topic}")
     except KafkaException as error:
         raise brokers.explain(error.args[0], f"topic {topic}") from error

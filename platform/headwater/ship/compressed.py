@@ -16,7 +16,7 @@ from headwater.ship.discovery import COMPRESSED, beside
 from headwater.ship.mark import HEAD_BYTES, Mark, digest
 
 SLACK_MS = 5000
-"""How much older than the progress that is saved of a file its last change may be, and still be behind it."""
+"""A file counts as older than saved progress only if its last change was more than this before."""
 
 _PIECE_BYTES = 1 << 16
 # A block of some bytes may stand for 128 KiB of equal ones, and all of a piece are unpacked at once.
@@ -52,7 +52,7 @@ _KINDS: dict[bytes, Callable[[IO[bytes]], Iterator[bytes]]] = {
     b"\x28\xb5\x2f\xfd": _zstd_pieces,
 }
 _BLOCKS_OF_BZIP2 = (b"1AY&SY", b"\x17rE8P\x90")
-"""What stands behind `BZh` and a digit: a block, or the end of a file without any."""
+"""What follows `BZh` and a digit: a block, or the end of a file without blocks."""
 
 
 def is_compressed(head: bytes) -> bool:
@@ -67,16 +67,16 @@ def _kind(head: bytes) -> Callable[[IO[bytes]], Iterator[bytes]] | None:
 
 
 def first_unpacked(path: str | Path) -> bytes:
-    """The first HEAD_BYTES of what is compressed in a file; fewer of one that has no more, is cut, or is none."""
-    found = b""
+    """The first HEAD_BYTES of a compressed file's content; fewer if it has fewer, is cut off or is not compressed."""
+    head = b""
     try:
         for piece in _unpacked(path):
-            found += piece
-            if len(found) >= HEAD_BYTES:
+            head += piece
+            if len(head) >= HEAD_BYTES:
                 break
     except _UnreadableError:
         pass
-    return found[:HEAD_BYTES]
+    return head[:HEAD_BYTES]
 
 
 class _UnreadableError(Exception):
@@ -108,10 +108,10 @@ def open_compressed(
     Args:
         places: Where they are.
         mark: What was read of the file.
-        scratch: Where to put what is unpacked; it has no name there, and goes with the process.
-        read_ms: When it had been read to its end, in milliseconds since the epoch; None if it had not. What
-            compresses a file keeps the time of its last change: one that was changed before has nothing new.
-        heads: What the files begin with that were looked at before, by their places; takes what is looked at now.
+        scratch: A folder for the unpacked file, which has no name there and ends with the process.
+        read_ms: When it had been read to its end, in milliseconds since the epoch; None if it had not. Compressing
+            keeps the time of a file's last change, so a file that was changed before then has nothing new.
+        heads: The first unpacked bytes of files that were looked at before, by path; those of this look are added.
 
     Returns:
         A descriptor of the unpacked file, and the path of the compressed one; None if none has what was read of it.
@@ -129,9 +129,9 @@ def open_compressed(
                 for piece in _unpacked(path):
                     unpacked.write(piece)
                 unpacked.flush()
-                if mark.found_in(unpacked.fileno()) is not None:
+                if mark.match_in(unpacked.fileno()) is not None:
                     return os.dup(unpacked.fileno()), path
-        except (OSError, _UnreadableError):  # being written still, or there is no room
+        except (OSError, _UnreadableError):  # it is still being written, or there is no room
             continue
     return None
 
@@ -142,7 +142,7 @@ def compressed_beside(place: str) -> list[str]:
 
 
 def not_unpacked(places: Iterable[str], place: str) -> str | None:
-    """The last of those places that is named like a file and compressed as is not known here."""
+    """The newest of the compressed files that is named like a file, and compressed in a way that is unknown here."""
     alike = [path for path in places if Path(path).name.startswith(Path(place).stem)]
     others = [path for path in alike if not is_compressed(_first_bytes(path))]
     return max(others, key=_moved_ns) if others else None

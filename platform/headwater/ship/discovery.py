@@ -37,13 +37,13 @@ class Match(NamedTuple):
     pattern: str
 
 
-class Found(NamedTuple):
-    """What there is under patterns.
+class Matches(NamedTuple):
+    """What patterns match now.
 
     Attributes:
         files: The files to read.
-        compressed: Those that are compressed by their names.
-        refused: What could not be looked at: files, and folders in which there may be some.
+        compressed: Those whose names are those of compressed files.
+        refused: What could not be looked at: files, and folders that may have some.
     """
 
     files: dict[FileKey, Match]
@@ -57,7 +57,7 @@ def is_pattern(path: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    """A path or pattern of the command line, from the root on, as a pattern: what is no pattern's is escaped."""
+    """A path or pattern of the command line as an absolute pattern, in which a plain path is escaped."""
     if not is_pattern(path):
         return glob.escape(os.path.abspath(path))  # noqa: PTH100 - links are followed later
     return os.path.normpath(os.path.join(glob.escape(os.getcwd()), path))  # noqa: PTH109, PTH118
@@ -101,7 +101,7 @@ def sizes_of(patterns: Iterable[str]) -> dict[FileKey, int]:
 
 
 def folders_named(patterns: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """The folders of which absolute patterns name files, without links; and whether those in them count, too."""
+    """The folders in which absolute patterns name files, without links; and whether their subfolders count, too."""
     for pattern in patterns:
         before, stars, _ = pattern.partition("/**")
         for folder in glob.iglob(f"{before}/" if stars else f"{os.path.dirname(pattern)}/"):  # noqa: PTH120, PTH207
@@ -118,38 +118,38 @@ def _missing(path: str, error: OSError) -> str:
     return f"there is no file {path}"
 
 
-def matching_files(patterns: Iterable[str]) -> Found:
+def matching_files(patterns: Iterable[str]) -> Matches:
     """The regular files under paths and glob patterns, each once whatever links lead to it.
 
     A symbolic link stands for the file that it points at.
     """
-    found = Found({}, {}, {})
+    matches = Matches({}, {}, {})
     folders: dict[str, str] = {}
     for pattern in patterns:
-        # What was taken for a pattern before there was a file may be that file's name.
-        for path in sorted(paths_under(pattern, found.refused)) or [pattern]:
+        # A pattern that matches nothing may be the literal name of a file that came later.
+        for path in sorted(paths_under(pattern, matches.refused)) or [pattern]:
             try:
-                real, looked = _followed(path, folders)
+                real, info = _followed(path, folders)
             except (OSError, ValueError) as error:
-                note(path, error, found.refused)
+                note(path, error, matches.refused)
                 continue
-            if stat.S_ISREG(looked.st_mode):
-                files = found.compressed if real.endswith(COMPRESSED) else found.files
-                files.setdefault((looked.st_dev, looked.st_ino), Match(real, pattern))
-    return found
+            if stat.S_ISREG(info.st_mode):
+                files = matches.compressed if real.endswith(COMPRESSED) else matches.files
+                files.setdefault((info.st_dev, info.st_ino), Match(real, pattern))
+    return matches
 
 
 def _followed(path: str, folders: dict[str, str]) -> tuple[str, os.stat_result]:
-    """A path without links, and what is there; `folders` takes each folder's path without links, as many files are in
-    one."""
-    looked = os.lstat(path)
-    if stat.S_ISLNK(looked.st_mode):
+    """A path without links, and its file's status; `folders` caches each folder's path without links, as a folder has
+    many files."""
+    info = os.lstat(path)
+    if stat.S_ISLNK(info.st_mode):
         real = os.path.realpath(path)
         return real, os.stat(real)  # noqa: PTH116 - thousands of files are looked at each second
     folder, name = os.path.split(path)
     if folder not in folders:
         folders[folder] = os.path.realpath(folder)
-    return os.path.join(folders[folder], name), looked  # noqa: PTH118
+    return os.path.join(folders[folder], name), info  # noqa: PTH118
 
 
 def neighbours(path: str) -> Iterator[tuple[FileKey, str]]:
@@ -167,7 +167,7 @@ def neighbours(path: str) -> Iterator[tuple[FileKey, str]]:
 
 
 def beside(path: str) -> list[Path]:
-    """What is in the folder of a path, in order; nothing where that is gone."""
+    """What is in the folder of a path, in order; nothing if that is gone."""
     try:
         return sorted(Path(path).parent.iterdir())
     except OSError:
@@ -177,7 +177,7 @@ def beside(path: str) -> list[Path]:
 def file_key(path: str) -> FileKey | None:
     """Device and inode of a regular file; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116
+        info = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    return (info.st_dev, info.st_ino) if stat.S_ISREG(info.st_mode) else None

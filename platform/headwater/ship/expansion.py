@@ -1,4 +1,4 @@
-"""Glob patterns expanded as `glob` does, which is silent about folders that it cannot look into."""
+"""Expands glob patterns as `glob` does, and notes the folders that it cannot look into, which `glob` does not."""
 
 import fnmatch
 import glob
@@ -18,7 +18,7 @@ def paths_under(pattern: str, refused: Refused) -> Iterator[str]:
 
     Args:
         pattern: The pattern.
-        refused: Takes what could not be looked at: what is in it may match.
+        refused: Takes the folders that could not be looked at, as what is in them may match.
     """
     if pattern.endswith("/**"):
         pattern += "/*"
@@ -41,12 +41,12 @@ def _matching(pattern: str, refused: Refused) -> Iterator[str]:
         if not name:
             yield from [place] if os.path.isdir(place) else []  # noqa: PTH112
             continue
-        found = _inside(place, name, refused)
-        yield from found if _is_magic(name) else [each for each in found if _exists(each, refused)]
+        paths = _inside(place, name, refused)
+        yield from paths if _is_magic(name) else [each for each in paths if _exists(each, refused)]
 
 
 def _inside(folder: str, part: str, refused: Refused) -> list[str]:
-    """What of a folder one part of a pattern matches; a plain name is not looked for."""
+    """The paths in a folder that one part of a pattern matches; a plain name is joined without a look."""
     if not _is_magic(part):
         return [os.path.join(folder, _ESCAPED.sub(r"\1", part))]  # noqa: PTH118
     try:
@@ -55,8 +55,8 @@ def _inside(folder: str, part: str, refused: Refused) -> list[str]:
     except OSError as error:
         note(folder, error, refused)
         return []
-    shown = names if part.startswith(".") else [each for each in names if not each.startswith(".")]
-    return [os.path.join(folder, each) for each in fnmatch.filter(shown, part)]  # noqa: PTH118
+    visible = names if part.startswith(".") else [each for each in names if not each.startswith(".")]
+    return [os.path.join(folder, each) for each in fnmatch.filter(visible, part)]  # noqa: PTH118
 
 
 def _is_magic(part: str) -> bool:
@@ -73,7 +73,7 @@ def _exists(path: str, refused: Refused) -> bool:
 
 
 def note(path: str, error: OSError | ValueError, refused: Refused) -> None:
-    """Notes what could not be looked at; what is not there is no such thing."""
+    """Notes a path that could not be looked at; one that does not exist is not noted."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError | ValueError):
         refused[path] = error
 

@@ -1,4 +1,4 @@
-"""The files that are followed: new ones taken up, renamed and copied ones known again, finished ones let go."""
+"""The files that are followed: takes up new ones, recognises renamed and copied ones, lets go of finished ones."""
 
 import os
 import secrets
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from headwater.ship.beginnings import Beginnings
 from headwater.ship.compressed import compressed_beside, is_compressed, not_unpacked, open_compressed
-from headwater.ship.discovery import Found, Match, matching_files, neighbours
+from headwater.ship.discovery import Match, Matches, matching_files, neighbours
 from headwater.ship.errors import ReplacedError
 from headwater.ship.framing import Framing, wide_encoding
-from headwater.ship.held import Held, HeldFiles
 from headwater.ship.known import ID_BYTES, KnownFiles
 from headwater.ship.left_out import LeftOut
 from headwater.ship.mark import COPY_BYTES, HEAD_BYTES, Mark, around, digest
 from headwater.ship.opening import Opener
+from headwater.ship.possible_copies import PossibleCopies, PossibleCopy
 from headwater.ship.progress import Entry
 from headwater.ship.tail import Chunk, FileKey, Tail
 from headwater_streams.base.plural import counted
@@ -32,7 +32,7 @@ class FileSet:
         tails: The files that are read.
         stale: Whether a look is due, because a file was truncated or written anew.
         ended: Those that are read no more, until their last lines are acknowledged.
-        refused: Where the last look found what could not be opened.
+        refused: The paths that could not be opened at the last look.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class FileSet:
         say: Callable[[str], None],
         sent: Callable[[str], Mark | None],
         once: bool = False,
-        left_out: Path | None = None,
+        decided: Path | None = None,
     ) -> None:
         """Prepare.
 
@@ -57,14 +57,14 @@ class FileSet:
             framing: How the files are divided.
             entries: The progress of earlier runs.
             limit_bytes: A longer line is not read into memory.
-            from_end: How large files were at the start, to leave out at the first look what they held then, but
-                for those of a pattern that has progress; None to leave out nothing.
+            from_end: The files' sizes at the start. The first look leaves out what they held then, except in files of
+                a pattern that has progress. None leaves out nothing.
             close_after_s: How long a file that left the patterns has to be quiet before it is let go.
             scratch: A folder for what has to be unpacked.
             say: Takes a sentence for people.
-            sent: Up to where something may have been sent of a file, by its id; see `SentJournal`.
+            sent: The mark up to which a file, by its id, may have been sent; see `SentJournal`.
             once: What cannot be read is not tried again later.
-            left_out: The list of compressed files that earlier runs decided about; see `LeftOut`.
+            decided: The list of compressed files that earlier runs decided about; see `LeftOut`.
         """
         self._sent = sent
         self.tails: dict[FileKey, Tail] = {}
@@ -81,44 +81,44 @@ class FileSet:
         self._close_after_s = close_after_s
         self._say = say
         self._scratch = scratch
-        self._held = HeldFiles(self.follows)
+        self._possible_copies = PossibleCopies(self.follows)
         self._packed: set[FileKey] = set()
         self._files = Opener(say, again=not once)
-        self._left_out = LeftOut(patterns, self._known.saved_ms, left_out, say=say)
+        self._left_out = LeftOut(patterns, self._known.saved_ms, decided, say=say)
 
     def scan(self, now: float, *, hold: bool = True) -> None:
         """Looks for files that came, left or moved.
 
         Args:
             now: The time of a monotonic clock.
-            hold: Whether what looks like a copy may be left alone for a while; not where `from_end` leaves it out.
+            hold: Whether a possible copy may be left alone for a while; not what `from_end` leaves out.
         """
-        found = self._look()
-        new = {key: match for key, match in found.files.items() if key not in self.tails}
+        matches = self._look()
+        new = {key: match for key, match in matches.files.items() if key not in self.tails}
         self._resume_by_inode(new, now)
         self._find_moved(new, now)
-        parts = self._find_compressed(found, now) if self._first else set()
-        self._take_up(found, new, now, hold=hold)
-        self.refused = self._files.refused([match.path for match in new.values()], found.refused)
+        parts = self._find_compressed(matches, now) if self._first else set()
+        self._take_up(matches, new, now, hold=hold)
+        self.refused = self._files.refused([match.path for match in new.values()], matches.refused)
         for key, tail in self.tails.items():
-            if key in found.files:
-                tail.place, tail.left_at = found.files[key].path, None
-            elif tail.left_at is None:
-                tail.left_at = now
-        self._left_out.tell(found.compressed, lambda path, head: path in parts or self._is_part(path, head))
+            if key in matches.files:
+                tail.place, tail.missing_at = matches.files[key].path, None
+            elif tail.missing_at is None:
+                tail.missing_at = now
+        self._left_out.tell(matches.compressed, lambda path, head: path in parts or self._is_part(path, head))
         self._first, self.stale, self._files.moved = False, self._files.moved, False
 
     def awaits(self, now_ms: int) -> bool:
-        """Whether a file that looks like a copy changed so lately that what it is the copy of may yet be truncated."""
-        return self._held.awaits(now_ms)
+        """Whether a possible copy changed so recently that its original may still be truncated."""
+        return self._possible_copies.awaits(now_ms)
 
     @property
     def holds(self) -> bool:
-        """Whether a file that looks like a copy is left alone."""
-        return bool(self._held)
+        """Whether there is a possible copy that is left alone."""
+        return bool(self._possible_copies)
 
     def follows(self, tail: Tail) -> bool:
-        """Whether a file is read still."""
+        """Whether a file is still read."""
         return self.tails.get(tail.key) is tail
 
     def read(self, tail: Tail, *, ends: bool = False) -> Chunk | None:
@@ -146,12 +146,12 @@ class FileSet:
                 f"it with --encoding {encoding}, and with another --name so that it is sent from its beginning"
             )
 
-    def left(self, tail: Tail, now: float) -> bool:
+    def can_end(self, tail: Tail, now: float) -> bool:
         """Whether a file is no longer under the patterns and has been quiet for long enough."""
-        if tail.left_at is None:
+        if tail.missing_at is None:
             return False
         quiet_s = min(self._close_after_s, DELETED_QUIET_S) if tail.deleted else self._close_after_s
-        return now - max(tail.left_at, tail.grown_at) >= quiet_s
+        return now - max(tail.missing_at, tail.grown_at) >= quiet_s
 
     def end(self, tail: Tail) -> None:
         """Reads no more of a file; it is in `ended` until its lines are acknowledged."""
@@ -168,7 +168,7 @@ class FileSet:
         return [] if self._first else self._known.forgotten(now_ms)
 
     def missed(self, now_ms: int) -> list[Entry]:
-        """What is to be saved of files that were not found for the first time: since when they are missed."""
+        """The entries, to be saved, of files that are missing for the first time: they say since when."""
         return [] if self._first else self._known.missed(now_ms)
 
     def remember(self, entry: Entry) -> None:
@@ -179,26 +179,26 @@ class FileSet:
         """Lets go of all files."""
         for tail in [*self.tails.values(), *self.ended]:
             tail.close()
-        self._held.close()
+        self._possible_copies.close()
 
-    def _look(self) -> Found:
-        """What is under the patterns; what is compressed is known by its name or, once it was opened, by its bytes."""
-        found = matching_files(self._patterns)
+    def _look(self) -> Matches:
+        """What is under the patterns; a compressed file is recognised by its name or, once opened, by its bytes."""
+        matches = matching_files(self._patterns)
         if self._first:
-            files = {key: match for key, match in found.files.items() if key not in self.tails}
+            files = {key: match for key, match in matches.files.items() if key not in self.tails}
             packed = [
                 key for key, match in files.items() if is_compressed(self._head(key, match.path, files))
             ]
         else:
-            packed = list(self._packed & found.files.keys())
-        self._packed.intersection_update(found.files)
+            packed = list(self._packed & matches.files.keys())
+        self._packed.intersection_update(matches.files)
         for key in packed:
-            self._set_aside(found, key)
-        return found
+            self._set_aside(matches, key)
+        return matches
 
-    def _set_aside(self, found: Found, key: FileKey) -> None:
+    def _set_aside(self, matches: Matches, key: FileKey) -> None:
         self._packed.add(key)
-        found.compressed[key] = found.files.pop(key)
+        matches.compressed[key] = matches.files.pop(key)
 
     def _resume_by_inode(self, new: Mapping[FileKey, Match], now: float) -> None:
         by_inode = self._known.by_inode() if new else {}
@@ -240,13 +240,13 @@ class FileSet:
         finally:
             os.close(fd)
 
-    def _find_compressed(self, found: Found, now: float) -> set[str]:
+    def _find_compressed(self, matches: Matches, now: float) -> set[str]:
         """Finds what was compressed since an earlier run, and names what is gone.
 
         Returns:
             The compressed files in which there are followed ones.
         """
-        named = [match.path for match in found.compressed.values()]
+        named = [match.path for match in matches.compressed.values()]
         folders: dict[Path, list[str]] = {}
         heads: dict[str, bytes] = {}
         parts = set()
@@ -269,13 +269,14 @@ class FileSet:
         return parts
 
     def _is_part(self, path: str, head: bytes) -> bool:
-        """Whether a followed file is in a compressed one that has such first bytes in it.
+        """Whether a compressed file, of which these are the first unpacked bytes, was made from a followed one.
 
-        One that came while its file is followed is made of it if it begins alike; else it has to have what was read.
+        While that is followed, an equal beginning is enough; at the first look the compressed file must also have what
+        was read.
         """
         tails = [*self.tails.values(), *self.ended]
         places = {tail.place for tail in tails}
-        # One that appears beside a followed file of its name is made of that.
+        # A compressed file that appears beside a followed one of its name was made from it.
         if path in places or (not self._first and path.rpartition(".")[0] in places):
             return True
         if self._first:
@@ -292,23 +293,23 @@ class FileSet:
         )
 
     def _has_compressed(self, path: str, mark: Mark) -> bool:
-        found = self._open_compressed([path], mark, None)
-        if found is not None:
-            os.close(found[0])
-        return found is not None
+        unpacked = self._open_compressed([path], mark, None)
+        if unpacked is not None:
+            os.close(unpacked[0])
+        return unpacked is not None
 
     def _resume(self, entry: Entry, key: FileKey, path: str, now: float) -> bool:
         fd = self._files.open_beside(path, key)
         return fd is not None and self._resume_in(entry, fd, path, now)
 
     def _resume_in(self, entry: Entry, fd: int, path: str, now: float) -> bool:
-        known, sent = entry.mark.found_in(fd), self._sent(entry.file_id)
-        differs = sent is not None and sent.position > entry.mark.position and sent.found_in(fd) is None
+        head_and_before, sent = entry.mark.match_in(fd), self._sent(entry.file_id)
+        differs = sent is not None and sent.position > entry.mark.position and sent.match_in(fd) is None
         if self._framing.names_are_unique and path == entry.path:
-            # However it was damaged since, what was acknowledged of it is not sent again.
+            # What was acknowledged is not sent again, even if the file was damaged since.
             mark = min(entry.mark, Mark.of_end(fd), key=lambda each: each.position)
-            entry, known, differs = replace(entry, mark=mark), around(fd, mark.position), False
-        if known is None or differs:
+            entry, head_and_before, differs = replace(entry, mark=mark), around(fd, mark.position), False
+        if head_and_before is None or differs:
             os.close(fd)
             return False
         tail = Tail(
@@ -322,7 +323,7 @@ class FileSet:
             mark=entry.mark,
             ordinal=entry.ordinal,
             cut=entry.cut,
-            known=known,
+            head_and_before=head_and_before,
         )
         tail.place = path
         tail.look()
@@ -330,46 +331,48 @@ class FileSet:
         self._known.take(entry)
         return True
 
-    def _take_up(self, found: Found, new: Mapping[FileKey, Match], now: float, *, hold: bool) -> None:
-        """Follows new files, but for what looks like the copy of a followed one and may yet be known for it."""
-        self._held.close(self.tails.keys())  # it goes on where an earlier run ended
+    def _take_up(self, matches: Matches, new: Mapping[FileKey, Match], now: float, *, hold: bool) -> None:
+        """Follows new files, except possible copies of followed ones that are not decided yet."""
+        self._possible_copies.close(self.tails.keys())  # those that were resumed from an earlier run
         alike: dict[bytes, list[Tail]] = defaultdict(list)
         for tail in self.tails.values():
             alike[tail.beginning].append(tail)
-        candidates = {**{key: held.match for key, held in self._held}, **new}
+        candidates = {**{key: copy.match for key, copy in self._possible_copies}, **new}
         for key, match in sorted(candidates.items(), key=_originals_first):
             if key in self.tails:
                 continue
-            held = self._held.get(key)
-            fd = self._files.open(match.path, key) if held is None else held.fd
+            copy = self._possible_copies.get(key)
+            fd = self._files.open(match.path, key) if copy is None else copy.fd
             if fd is None:
                 continue
             head = os.pread(fd, HEAD_BYTES, 0)
             if is_compressed(head):
-                self._set_aside(found, key)
+                self._set_aside(matches, key)
                 os.close(fd)
                 continue
             similar = alike[head[:COPY_BYTES]] if len(head) >= COPY_BYTES else list(self.tails.values())
             similar = [tail for tail in similar if head and tail.begins_like(head)]
             if self._replaces(match, fd, similar):
-                self._held.release(key)
+                self._possible_copies.release(key)
                 continue
             backed_up = _backed_up(match, fd, similar)
             may_wait = hold and backed_up is None and self._passed_over(fd, match) is None
             likely = similar if may_wait else []
-            if self._held.waits(key, match, fd, likely, now):
+            if self._possible_copies.waits(key, match, fd, likely, now):
                 continue
-            held = self._held.release(key)
-            # What left the patterns, compressed say, is done with where a followed file has all of it.
-            if not head or (key not in new and held is not None and self._held.has_been_read(held)):
+            copy = self._possible_copies.release(key)
+            # A possible copy that left the patterns, by compression say, is dropped if a followed file has all of it.
+            if not head or (
+                key not in new and copy is not None and self._possible_copies.has_been_read(copy)
+            ):
                 os.close(fd)
                 continue
-            tail = self._begin(fd, match, now, held, backed_up=backed_up)
+            tail = self._begin(fd, match, now, copy, backed_up=backed_up)
             alike[tail.beginning].append(tail)
 
     def _replaces(self, match: Match, fd: int, similar: Iterable[Tail]) -> bool:
-        """Goes on in a file that has all of a deleted one: `sed -i`, rsync and editors write a file anew and rename it,
-        and to another file system it is moved as a copy."""
+        """Goes on in a file that has all of a deleted one. `sed -i`, rsync and editors write a new file and rename it;
+        a move to another file system is a copy."""
         for tail in similar:
             if tail.deleted and tail.end_in(fd) is not None:
                 del self.tails[tail.key]
@@ -379,7 +382,7 @@ class FileSet:
         return False
 
     def _begin(
-        self, fd: int, match: Match, now: float, held: Held | None, *, backed_up: int | None = None
+        self, fd: int, match: Match, now: float, copy: PossibleCopy | None, *, backed_up: int | None = None
     ) -> Tail:
         tail = Tail(
             fd, *match, secrets.token_hex(ID_BYTES), self._framing, limit_bytes=self._limit_bytes, now=now
@@ -389,15 +392,15 @@ class FileSet:
             passed = backed_up
         if passed is not None:
             tail.start_behind(passed)
-        elif held is not None and held.original.replaced and held.known():
+        elif copy is not None and copy.original.replaced and copy.still_matches():
             # Its original grew behind the copy and was read there before it was truncated.
-            tail.start_behind(min(held.mark.position, held.original.position))
+            tail.start_behind(min(copy.mark.position, copy.original.position))
         tail.look()
         self.tails[tail.key] = tail
         return tail
 
     def _passed_over(self, fd: int, match: Match) -> int | None:
-        """Up to where a file is left out by `from_end`, if it is."""
+        """The byte up to which `from_end` leaves a file out; None if it does not."""
         if not self._first or match.pattern in self._progressed:
             return None
         stat = os.fstat(fd)
@@ -405,23 +408,23 @@ class FileSet:
         return size if size is not None and size <= stat.st_size else None
 
     def _succeed(self, tail: Tail) -> None:
-        """The lines of a file that was truncated or written anew are in a copy of it, or gone."""
+        """Goes on in the copy of a file that was truncated or written anew; without one, its lines are gone."""
         del self.tails[tail.key]
         self.stale = True
-        found = self._look()
-        for key, path, fd in self._copies(tail, found):
+        matches = self._look()
+        for key, path, fd in self._copies(tail, matches):
             followed = self.tails.get(key)
-            if tail.continues_in(fd) and (followed is None or not followed.mark.found_in(fd)):
+            if tail.continues_in(fd) and (followed is None or not followed.mark.match_in(fd)):
                 if followed is not None:  # the copy was written over it
                     self._succeed(followed)
-                self._held.close([key])
+                self._possible_copies.close([key])
                 tail.move_to(fd, path)
                 self.tails[tail.key] = tail
                 return
             os.close(fd)
         # What was read to its end may have grown since.
         read_ms = None if tail.size > tail.position else tail.changed_ns // 1_000_000
-        named = [match.path for match in found.compressed.values()]
+        named = [match.path for match in matches.compressed.values()]
         places = dict.fromkeys([*compressed_beside(tail.place), *named])
         unpacked = self._open_compressed(places, tail.mark, read_ms)
         if unpacked is not None:
@@ -438,18 +441,18 @@ class FileSet:
         tail.replaced = True
         self.ended.append(tail)
 
-    def _copies(self, tail: Tail, found: Found) -> Iterator[tuple[FileKey, str, int]]:
-        """What may be the copy of a file, open: what is held for one, is beside it, or anywhere under the patterns."""
-        held = {key: each for key, each in self._held if key != tail.key}
-        for key, each in held.items():
+    def _copies(self, tail: Tail, matches: Matches) -> Iterator[tuple[FileKey, str, int]]:
+        """What may be the copy of a file, open: possible copies, then files beside it or under the patterns."""
+        others = {key: each for key, each in self._possible_copies if key != tail.key}
+        for key, each in others.items():
             yield key, each.match.path, os.dup(each.fd)
         near = dict(neighbours(tail.place))
-        for key, path in {**near, **{key: match.path for key, match in found.files.items()}}.items():
+        for key, path in {**near, **{key: match.path for key, match in matches.files.items()}}.items():
             followed = self.tails.get(key)
             # A copy may be written over a followed file, which has changed then.
-            if key == tail.key or key in held or (followed is not None and not followed.has_changed(path)):
+            if key == tail.key or key in others or (followed is not None and not followed.has_changed(path)):
                 continue
-            open_it = self._files.open if key in found.files else self._files.open_beside
+            open_it = self._files.open if key in matches.files else self._files.open_beside
             fd = open_it(path, key)
             if fd is not None:
                 yield key, path, fd
@@ -467,23 +470,23 @@ class FileSet:
 
 
 def _backed_up(match: Match, fd: int, similar: Iterable[Tail]) -> int | None:
-    """How much of a new file was read in the one that had its name before: `sed -i.bak` and editors keep that."""
+    """How much of a new file was read when another had its name, which `sed -i.bak` and editors keep as a backup."""
     backups = (tail for tail in similar if match.path in (tail.place, tail.path))
     ends = (tail.end_in(fd, HEAD_BYTES) for tail in backups)
     return next((end for end in ends if end is not None), None)
 
 
-def _originals_first(found: tuple[FileKey, Match]) -> tuple[int, int]:
+def _originals_first(item: tuple[FileKey, Match]) -> tuple[int, int]:
     """Sorts files before their copies, which are no longer, and changed no earlier."""
     try:
-        stat = Path(found[1].path).stat()
+        stat = Path(item[1].path).stat()
     except OSError:
         return 0, 0
     return -stat.st_size, stat.st_ctime_ns
 
 
 def entry_of(tail: Tail, *, done: bool = False) -> Entry:
-    """What is saved of a file, but for the time."""
+    """What is saved of a file, without the time."""
     mark = tail.acknowledged_mark
     return Entry(
         tail.file_id,

@@ -17,7 +17,7 @@ from headwater.ship.framing import Framing, Record
 from headwater.ship.syslog import MAX_MESSAGE_BYTES
 
 _BEGINNING = re.compile(rb"([1-9][0-9]{0,6})(?:#([0-9a-f]{8}))? ")
-_BEGUN = re.compile(rb"[1-9][0-9]{0,6}(?:#[0-9a-f]{0,8})?\Z")
+_INCOMPLETE = re.compile(rb"[1-9][0-9]{0,6}(?:#[0-9a-f]{0,8})?\Z")
 _SENDER = re.compile(rb"([^ \n,@]+)(?:,([0-9]{1,18}))?(?:@([0-9]{1,18}))?")
 _NEXT = re.compile(rb"(?<=\n)[1-9][0-9]{0,6}(?:#[0-9a-f]{8})? [^ \n]+ ")
 _LONGEST_BYTES = MAX_MESSAGE_BYTES + 200
@@ -30,7 +30,7 @@ class SpoolFrames(Framing):
     names_are_unique = True
 
     def blank(self, body: bytes) -> int:
-        """Zeros are what a machine that lost its power leaves of messages."""
+        """Zeros are damage, which a power loss leaves in place of messages."""
         return 0
 
     def before_blank(self, body: bytes) -> int:
@@ -45,9 +45,9 @@ class SpoolFrames(Framing):
         """See `Framing`; what is no frame, up to the next one, is a record that is damaged."""
         records: list[Record] = []
         start = 0
-        while start < len(body) and (found := _record_at(body, start, ends=ends)) is not None:
-            start = found.end
-            records.append(found._replace(position=position + found.position, end=position + found.end))
+        while start < len(body) and (record := _record_at(body, start, ends=ends)) is not None:
+            start = record.end
+            records.append(record._replace(position=position + record.position, end=position + record.end))
         return records
 
 
@@ -74,27 +74,27 @@ def frame(
 
 
 def _record_at(body: bytes, start: int, *, ends: bool) -> Record | None:
-    """The frame that begins there, or what is damaged; None where the rest of it is yet to come, or never came."""
+    """The frame that begins there, or the damaged bytes; None if the rest of the frame is not there, or not yet."""
     beginning = _BEGINNING.match(body, start)
     if beginning is None:
-        return None if _BEGUN.match(body, start) else _damaged(body, start, ends=ends)
+        return None if _INCOMPLETE.match(body, start) else _damaged(body, start, ends=ends)
     length = int(beginning[1])
     end = beginning.end() + length
     if length > _LONGEST_BYTES:
         return _damaged(body, start, ends=ends)
     if end < len(body):
-        found = _message(body, beginning, end)
-        if found is not None:
-            return found
+        record = _message(body, beginning, end)
+        if record is not None:
+            return record
         if body[end : end + 1] == b"\n":
             return Record(start, end + 1, body[start : end + 1], is_damaged=True)
         return _damaged(body, start, ends=ends)
     if not ends:
         return None
-    found = _message(body, beginning, len(body) - 1) if beginning[2] else None
-    if found is None and _has_frames_to_the_end(body, start):
+    record = _message(body, beginning, len(body) - 1) if beginning[2] else None
+    if record is None and _has_frames_to_the_end(body, start):
         return _damaged(body, start, ends=ends)
-    return found
+    return record
 
 
 def _message(body: bytes, beginning: re.Match[bytes], end: int) -> Record | None:
@@ -117,7 +117,7 @@ def _message(body: bytes, beginning: re.Match[bytes], end: int) -> Record | None
 
 
 def _damaged(body: bytes, start: int, *, ends: bool) -> Record | None:
-    """What is no frame, up to the next one. A message may hold what looks like one: it is looked for only here."""
+    """The damaged bytes up to the next frame. That is searched only here, as a message may hold what looks like one."""
     for each in _NEXT.finditer(body, start + 1):
         if _whole_at(body, each.start()) is not None:
             return Record(start, each.start(), body[start : each.start()], is_damaged=True)
@@ -133,15 +133,15 @@ def _whole_at(body: bytes, start: int) -> Record | None:
 
 
 def _has_frames_to_the_end(body: bytes, start: int) -> bool:
-    """Whether frames follow that are all whole, up to the end of a file whose last frame seems to be longer than that:
-    its length is damaged. Behind one that was cut off there are none."""
+    """Whether only whole frames follow, up to the end of the file. Then the length of a frame that seems to go beyond
+    the end is damaged; no frames follow one that was cut off."""
     at = start + 1
     for each in _NEXT.finditer(body, at):
         if each.start() < at:
             continue
         at = each.start()
-        while at < len(body) and (found := _whole_at(body, at)) is not None:
-            at = found.end
+        while at < len(body) and (whole := _whole_at(body, at)) is not None:
+            at = whole.end
         if at == len(body):
             return True
     return False

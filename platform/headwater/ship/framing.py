@@ -14,7 +14,7 @@ class Record(NamedTuple):
         peer: Who sent it; None for a line of a file.
         full_bytes: How many bytes a syslog message had, if `value` is only its beginning.
         received_ms: When a syslog message was received, in milliseconds since the epoch; None for a line of a file.
-        is_damaged: It is no message, but what stands where there was one.
+        is_damaged: The bytes are no message, but damage in place of one.
     """
 
     position: int
@@ -32,16 +32,15 @@ class Framing:
     Attributes:
         newline: What ends a line.
         unit: How many bytes a character has at least; a line begins at a multiple of that.
-        names_are_unique: Whether a file of another name is another file, and one of the same name the same, however its
-            bytes have changed.
+        names_are_unique: Whether a file is identified by its name alone, even if its bytes have changed.
     """
 
     newline = b"\n"
     unit = 1
     names_are_unique = False
 
-    def begun(self, head: bytes) -> "Framing":
-        """How a file with such first bytes is divided."""
+    def for_head(self, head: bytes) -> "Framing":
+        """The framing of a file with these first bytes."""
         return self
 
     def split(self, body: bytes, position: int, *, ends: bool) -> list[Record]:
@@ -50,7 +49,7 @@ class Framing:
         Args:
             body: The text: it begins where a line does.
             position: Where in the file that is.
-            ends: The file will not grow: what is left is a record, too.
+            ends: The file will not grow: the rest is a record, too.
         """
         raise NotImplementedError
 
@@ -62,12 +61,12 @@ class Framing:
         return at + self.unit if at >= 0 else -1
 
     def blank(self, body: bytes) -> int:
-        """How many bytes of NUL characters are before a line: no program wrote them. They are in a file that was made
-        in full, that was truncated under its program, or that was being written when the machine lost its power."""
+        """How many bytes of NUL characters are before a line. No program wrote them: the file was allocated in advance,
+        truncated under its program, or being written when the machine lost its power."""
         return _whole_units(len(body) - len(body.lstrip(b"\0")), self.unit)
 
     def before_blank(self, body: bytes) -> int:
-        """Where the first line begins that has NUL characters before it; -1 if none has, but for the first."""
+        """Where the first line begins that has NUL characters before it, except the very first; -1 if none has."""
         blank, at = self.newline + bytes(self.unit), body.find(self.newline + bytes(self.unit))
         while at >= 0 and at % self.unit:
             at = body.find(blank, at + 1)
@@ -94,8 +93,8 @@ class Lines(Framing):
         """
         self._encoding = encoding
 
-    def begun(self, head: bytes) -> Framing:
-        """What begins with a byte order mark is as that says."""
+    def for_head(self, head: bytes) -> Framing:
+        """A byte order mark decides the encoding."""
         wide = next((each for mark, each in _MARKS if head.startswith(mark)), None)
         return self if wide is None else WideLines(wide)
 
@@ -124,8 +123,8 @@ class WideLines(Framing):
         self.newline = "\n".encode(encoding)
         self.unit = len(self.newline)
 
-    def begun(self, head: bytes) -> Framing:
-        """A byte order mark says it better."""
+    def for_head(self, head: bytes) -> Framing:
+        """A byte order mark overrides the encoding."""
         wide = next((each for mark, each in _MARKS if head.startswith(mark)), self._encoding)
         return self if wide == self._encoding else WideLines(wide)
 
@@ -133,10 +132,10 @@ class WideLines(Framing):
         """See `Framing`."""
         records = []
         start = at = 0
-        while (found := body.find(self.newline, at)) >= 0:
-            at = found + 1
-            if found % self.unit == 0:
-                at = found + self.unit
+        while (newline_at := body.find(self.newline, at)) >= 0:
+            at = newline_at + 1
+            if newline_at % self.unit == 0:
+                at = newline_at + self.unit
                 records.append(self._record(body, position, start, at))
                 start = at
         if ends and start < len(body):
@@ -150,7 +149,7 @@ class WideLines(Framing):
         return Record(position + start, position + end, text.encode("utf-8", "surrogatepass"))
 
 
-# Of UTF-32's mark, little end first, the beginning is that of UTF-16.
+# UTF-32's little-endian mark stands first, as it begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -161,7 +160,7 @@ _WIDE = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", **{each: each for _, each
 
 
 def lines_of(encoding: str) -> Framing:
-    """How a file of lines in an encoding is divided, where no byte order mark at its beginning says otherwise.
+    """The framing of a file of lines in an encoding, if no byte order mark at its beginning overrides that.
 
     Args:
         encoding: One of Python's; "utf-8" leaves the bytes as they are.
@@ -171,13 +170,13 @@ def lines_of(encoding: str) -> Framing:
     """
     try:
         name = codecs.lookup(encoding).name
-        is_told_by_newline = "\n".encode(name) == b"\n"
+        has_ascii_newline = "\n".encode(name) == b"\n"
     except (LookupError, UnicodeError):
-        name, is_told_by_newline = encoding, False
-    is_told_by_newline &= name != "idna"  # is of names
+        name, has_ascii_newline = encoding, False
+    has_ascii_newline &= name != "idna"  # it encodes domain names only
     if name in _WIDE:
         return WideLines(_WIDE[name])
-    if not is_told_by_newline:
+    if not has_ascii_newline:
         raise ValueError(encoding)
     return Lines(None if name in ("utf-8", "ascii") else name)
 
@@ -204,6 +203,6 @@ def _decoded(data: bytes, encoding: str) -> str:
     try:
         return data.decode(
             encoding, "surrogatepass"
-        )  # half of a pair stays one: a job sees that it is no text
+        )  # keeps half of a pair, so that a job sees that it is no text
     except UnicodeDecodeError:
         return data.decode(encoding, "replace")

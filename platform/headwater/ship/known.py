@@ -1,4 +1,4 @@
-"""The progress of earlier runs: whose files are looked for, and for how long it is kept."""
+"""The progress of earlier runs: which files are searched for, and how long it is kept."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ class KnownFiles:
             patterns: The patterns of this one: the files of others are left alone.
         """
         self._patterns = patterns
-        # What is too long for a record is kept under its file's id: one that no shipper drew could be any path.
+        # A line that is too long is kept in a file named by the id: an id that no shipper drew could be any path.
         self._entries = {entry.file_id: entry for entry in entries if _DRAWN.fullmatch(entry.file_id)}
         strange = astray({entry.place for entry in self._entries.values()}, patterns)
         self._astray = {entry.file_id for entry in self._entries.values() if entry.place in strange}
@@ -41,22 +41,22 @@ class KnownFiles:
         return iter(list(self._entries.values()))
 
     def by_inode(self) -> dict[int, list[Entry]]:
-        """All entries by inode. Where a truncated file's has two, the longer one comes first: it says more."""
-        found: dict[int, list[Entry]] = {}
+        """All entries by inode. A truncated file's inode has two: the longer one comes first, as it says more."""
+        entries: dict[int, list[Entry]] = {}
         for entry in sorted(self._entries.values(), key=lambda each: -each.mark.position):
-            found.setdefault(entry.inode, []).append(entry)
-        return found
+            entries.setdefault(entry.inode, []).append(entry)
+        return entries
 
     def missing(self) -> list[Entry]:
-        """Those whose files are to be looked for where they were last seen."""
+        """The entries whose files are searched for where they were last seen."""
         return [entry for entry in self._here() if not entry.done and entry.file_id not in self._astray]
 
     def finished(self) -> list[Entry]:
-        """Those whose files were read to their ends, and let go."""
+        """The entries of files that were read to their ends and let go."""
         return [entry for entry in self._here() if entry.done and entry.file_id not in self._astray]
 
     def take(self, entry: Entry) -> None:
-        """Its file is read again."""
+        """Removes an entry whose file is read again."""
         del self._entries[entry.file_id]
 
     def remember(self, entry: Entry) -> None:
@@ -75,7 +75,7 @@ class KnownFiles:
         return gone
 
     def missed(self, now_ms: int) -> list[Entry]:
-        """What is to be saved of files that were not found for the first time: since when they are missed."""
+        """The entries, to be saved, of files that are missing for the first time: they say since when."""
         missed = [
             replace(entry, missed_ms=now_ms)
             for entry in self._here()

@@ -1,4 +1,4 @@
-"""Which compressed files under the patterns are told of: those whose lines nobody may have shipped, and each once."""
+"""Names the compressed files under the patterns whose lines may not have been shipped, each file once."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,11 @@ _NAMED = 10
 
 
 class LeftOut:
-    """Tells of compressed files.
+    """Names compressed files that are left out.
 
-    What an earlier run decided about is in a list, by inode and time of change, since rotation renames files. Of others
-    that are there at a start, only what was changed since progress was last saved matters: what is older was shipped
-    before it was compressed, if its pattern was looked at by then. A part of a followed file never does.
+    The decisions of earlier runs are in a list, by inode and time of change, since rotation renames files. Of the other
+    files at a start, only those matter that were changed since progress was last saved: an older one was shipped before
+    it was compressed, if its pattern was looked at by then. A part of a followed file never matters.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class LeftOut:
         self._saved_ms = saved_ms
         self._patterns = patterns
         self._place = decided
-        self._earlier = _read(decided) if decided is not None else _Earlier()
-        self._kept: _Earlier | None = None
+        self._earlier = _read(decided) if decided is not None else _Decisions()
+        self._saved: _Decisions | None = None
         self._first = True
         self._decided: dict[FileKey, int] = {}
         self._growing: dict[FileKey, tuple[int, int]] = {}
@@ -47,7 +47,7 @@ class LeftOut:
 
         Args:
             compressed: What is there now.
-            is_part: Whether a followed file is in one, by its path and the first bytes that it has in it.
+            is_part: Whether a compressed file was made from a followed one, by its path and first unpacked bytes.
         """
         self._decided = {key: at_ms for key, at_ms in self._decided.items() if key in compressed}
         matter = []
@@ -67,25 +67,25 @@ class LeftOut:
         if matter:
             self._say(_sentence(matter))
         self._first = False
-        self._keep()
+        self._save()
 
     def _is_old(self, key: FileKey, match: Match, at_ms: int) -> bool:
         if self._earlier.decided.get(key) == at_ms:
             return True
         return match.pattern in self._earlier.patterns and at_ms < self._saved_ms - SLACK_MS
 
-    def _keep(self) -> None:
-        kept = _Earlier(self._earlier.patterns.union(self._patterns), dict(self._decided))
-        if kept != self._kept and self._place is not None:
-            self._kept = kept
-            decided = [[*key, at_ms] for key, at_ms in kept.decided.items()]
+    def _save(self) -> None:
+        decisions = _Decisions(self._earlier.patterns.union(self._patterns), dict(self._decided))
+        if decisions != self._saved and self._place is not None:
+            self._saved = decisions
+            decided = [[*key, at_ms] for key, at_ms in decisions.decided.items()]
             new = self._place.with_name(f"{self._place.name}.new")
-            with suppress(OSError):  # they are told again, then
-                new.write_text(json.dumps({"patterns": sorted(kept.patterns), "decided": decided}))
+            with suppress(OSError):  # the next run then names them again
+                new.write_text(json.dumps({"patterns": sorted(decisions.patterns), "decided": decided}))
                 new.replace(self._place)
 
     def _grows(self, key: FileKey, path: str) -> bool:
-        """Whether a file that cannot be unpacked is another than at the last look: it is being written."""
+        """Whether a file that cannot be unpacked has changed since the last look: it is being written."""
         try:
             stat = Path(path).stat()
         except OSError:
@@ -96,18 +96,18 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class _Earlier:
+class _Decisions:
     patterns: frozenset[str] = frozenset()
     decided: dict[FileKey, int] = field(default_factory=dict)
 
 
-def _read(place: Path) -> _Earlier:
+def _read(place: Path) -> _Decisions:
     try:
-        found = json.loads(place.read_bytes())
-        decided = {(int(device), int(inode)): int(at_ms) for device, inode, at_ms in found["decided"]}
-        return _Earlier(frozenset(map(str, found["patterns"])), decided)
+        value = json.loads(place.read_bytes())
+        decided = {(int(device), int(inode)): int(at_ms) for device, inode, at_ms in value["decided"]}
+        return _Decisions(frozenset(map(str, value["patterns"])), decided)
     except (OSError, ValueError, TypeError, KeyError):  # there is none, or it is damaged
-        return _Earlier()
+        return _Decisions()
 
 
 def _sentence(paths: list[str]) -> str:

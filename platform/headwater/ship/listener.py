@@ -33,8 +33,7 @@ class SyslogListener:
 
     Attributes:
         address: Where it listens, host:port.
-        failure: What ended its thread before it was closed: a fault that leaves nobody to receive. None as long as
-            all is well.
+        failure: The fault that ended its thread before it was closed, so that nothing is received; None without one.
     """
 
     def __init__(self, address: str, spool: Spool, say: Callable[[str], None]) -> None:
@@ -52,13 +51,13 @@ class SyslogListener:
         host, port = parse_address(address)
         self._spool = spool
         self._say = say
-        self._said_s: dict[str, float] = {}
+        self._reported_s: dict[str, float] = {}
         self._unsaid: dict[str, str] = {}
         self._dropped = self._cut = 0
         self._open: set[asyncio.Transport] = set()
         self._tcp, self._udp = _bind(host, port, address)
-        found = self._tcp.getsockname()
-        self.address = f"[{found[0]}]:{found[1]}" if ":" in found[0] else f"{found[0]}:{found[1]}"
+        own = self._tcp.getsockname()
+        self.address = f"[{own[0]}]:{own[1]}" if ":" in own[0] else f"{own[0]}:{own[1]}"
         self.failure: BaseException | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="syslog", daemon=True)
@@ -75,10 +74,10 @@ class SyslogListener:
         self._say_due(now=float("inf"))
 
     def check(self) -> None:
-        """Sees to it that somebody receives.
+        """Requires that messages are received.
 
         Raises:
-            ShipError: Nobody does.
+            ShipError: The thread has ended.
         """
         if self.failure is not None:
             raise ShipError(f"syslog is received no more ({self.failure!r}): start it again")
@@ -102,21 +101,21 @@ class SyslogListener:
         return True
 
     def drop(self, count: int) -> None:
-        """Messages that nobody could take: UDP has no way to make its sender wait."""
+        """Counts messages that were lost: a sender cannot be made to wait over UDP."""
         self._dropped += count
         lost = counted(self._dropped, "syslog message")
         self.complain("lost", f"lost, as the spool was full: {lost} that came over UDP")
 
     def complain(self, kind: str, sentence: str) -> None:
-        """Says something now, or the last of its kind when _REPEAT_S have gone by."""
+        """Reports a sentence now, or _REPEAT_S after the last one of its kind; of several, the newest."""
         self._unsaid[kind] = sentence
         self._say_due(time.monotonic())
 
     def _say_due(self, now: float) -> None:
         for kind in list(self._unsaid):
-            if now - self._said_s.get(kind, -_REPEAT_S) >= _REPEAT_S:
-                self._said_s[kind] = now
-                with suppress(OSError):  # where people read may be on the full disk, too
+            if now - self._reported_s.get(kind, -_REPEAT_S) >= _REPEAT_S:
+                self._reported_s[kind] = now
+                with suppress(OSError):  # what people read may be on the full disk, too
                     self._say(self._unsaid.pop(kind))
 
     def _complain_of_sync(self, error: OSError) -> None:
@@ -145,7 +144,7 @@ class SyslogListener:
             self._udp.close()
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Says what asyncio would log: it tries again to accept when no file can be opened, for one."""
+        """Reports what asyncio would log, as that no file can be opened to accept a connection: it tries again."""
         error = context.get("exception")
         if isinstance(error, OSError):
             self.complain("socket", f"cannot receive syslog: {reason(error)}")
@@ -207,8 +206,8 @@ class _Stream(asyncio.Protocol):
             self._transport.abort()
             return
         if not self._listener.accept(self._peer, messages):
-            self._framer = SyslogFramer()  # nor is what it has begun
-            self._transport.abort()  # the sender sees that they were not taken
+            self._framer = SyslogFramer()  # a message that has begun is not taken, either
+            self._transport.abort()  # the sender sees that its messages were not taken
         elif self._listener.full:
             self._transport.pause_reading()
 

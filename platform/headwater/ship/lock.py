@@ -13,7 +13,7 @@ from headwater.errors import UserError, reason
 
 @contextmanager
 def only_one(folder: Path, bootstrap: str, topic: str, name: str) -> Iterator[None]:
-    """Holds a shipper's lock: of its folder, and on Linux of this machine, where another's home may be another.
+    """Holds a shipper's lock: on its folder, and on Linux on this machine, as another shipper may have another home.
 
     Args:
         folder: Its own folder; made if it is not there.
@@ -32,12 +32,14 @@ def only_one(folder: Path, bootstrap: str, topic: str, name: str) -> Iterator[No
             f"cannot write to {folder}: {reason(error)}; "
             "run it as the user that owns it, or give this one another --home"
         ) from error
-    with lock, socket.socket(socket.AF_UNIX) as held:
+    with lock, socket.socket(socket.AF_UNIX) as machine_lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if sys.platform == "linux":
-                told = f"{bootstrap}\n{topic}\n{name}"
-                held.bind(f"\0headwater-ship-{hashlib.blake2b(told.encode(), digest_size=16).hexdigest()}")
+                identity = f"{bootstrap}\n{topic}\n{name}"
+                machine_lock.bind(
+                    f"\0headwater-ship-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
+                )
         except OSError as error:
             raise UserError(
                 f"a shipper named {name} ships to {topic} already: stop it, or give this one another --name"

@@ -1,4 +1,4 @@
-"""How a file is known again: digests of its first bytes and of those just before a place in it."""
+"""How a file is recognised: digests of its first bytes and of those just before a place in it."""
 
 import os
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Mark:
         size = os.fstat(fd).st_size
         return cls.of(size, *around(fd, size))
 
-    def found_in(self, fd: int) -> tuple[bytes, bytes] | None:
+    def match_in(self, fd: int) -> tuple[bytes, bytes] | None:
         """The first bytes and those before the place, if an open file has them; else None."""
         head = os.pread(fd, self.head_bytes, 0)
         tail = os.pread(fd, self.tail_bytes, self.position - self.tail_bytes)

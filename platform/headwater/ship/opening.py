@@ -1,4 +1,4 @@
-"""Opens the files that a look found, and tells of those that cannot be opened."""
+"""Opens the files that the patterns match, and names those that cannot be opened."""
 
 import errno
 import os
@@ -16,10 +16,10 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 class Opener:
-    """Opens files, and says once of each what keeps it from being read.
+    """Opens files, and reports once for each why it cannot be read.
 
     Attributes:
-        moved: Whether another file had the name of one that was found: a new look is due.
+        moved: Whether a file's name had passed to another file when it was opened: a new look is due.
     """
 
     def __init__(self, say: Callable[[str], None], *, again: bool) -> None:
@@ -40,7 +40,7 @@ class Opener:
         self._most = most
 
     def open(self, path: str, key: FileKey) -> int | None:
-        """Opens a file that was found; None if it cannot be read, or another one has its name since."""
+        """Opens a file that a pattern matched; None if it cannot be read, or its name has passed to another file."""
         try:
             fd = self._open(path)
         except FileNotFoundError:
@@ -55,7 +55,7 @@ class Opener:
         return None
 
     def open_beside(self, path: str, key: FileKey) -> int | None:
-        """Opens a file that no pattern names; None if it cannot be read, of which nothing is said, or is another."""
+        """Opens a file that no pattern names; None if it cannot be read, which is not reported, or is another file."""
         with suppress(OSError):
             fd = self._open(path)
             return fd if _is(fd, key) else None
@@ -66,7 +66,7 @@ class Opener:
 
         Args:
             paths: The files that are to be read.
-            elsewhere: What could not be looked at when they were looked for; it is told of, too.
+            elsewhere: What could not be looked at in the search for them; it is reported, too.
         """
         for path, error in elsewhere.items():
             if path not in self._folders:
@@ -98,9 +98,9 @@ class Opener:
 
 
 def _is(fd: int, key: FileKey) -> bool:
-    """Whether an open file is the one that was found; it is closed otherwise."""
-    there = os.fstat(fd)
-    if (there.st_dev, there.st_ino) == key:
+    """Whether an open file is the one of a key; it is closed otherwise."""
+    info = os.fstat(fd)
+    if (info.st_dev, info.st_ino) == key:
         return True
     os.close(fd)
     return False

@@ -1,4 +1,4 @@
-"""Where a shipper keeps what it needs, and which folders it looks in: no name from outside leads beyond these."""
+"""Where a shipper keeps its files, and which folders it looks in: no name from outside leads beyond these."""
 
 import os
 from collections.abc import Iterable
@@ -23,19 +23,19 @@ def own_folder(home: Path, name: str, topic: str) -> Path:
 
 
 def astray(places: Iterable[str], patterns: Iterable[str]) -> set[str]:
-    """Those places that are in no folder of which patterns name files, and where no file of theirs is by a link.
+    """The places that are outside of every folder in which the patterns name files, by themselves or through links.
 
     Saved progress says where a file was last seen; whoever may write to its topic could have any folder looked into.
     """
     patterns = tuple(patterns)
     named = set(folders_named(patterns))
     linked = {os.path.dirname(match.path) for match in matching_files(patterns).files.values()}  # noqa: PTH120
-    known = {folder for folder, _ in named} | linked
+    folders = {folder for folder, _ in named} | linked
     trees = tuple(f"{folder.rstrip('/')}/" for folder, is_deep in named if is_deep)
     return {
         each
         for each in places
-        if (folder := _folder_of(each)) not in known and not f"{folder}/".startswith(trees)
+        if (folder := _folder_of(each)) not in folders and not f"{folder}/".startswith(trees)
     }
 
 

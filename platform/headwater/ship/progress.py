@@ -101,19 +101,19 @@ def _can_be(entry: Entry) -> bool:
         all(0 <= each <= _GREATEST_INODE for each in numbers)
         and max(mark.position, entry.ordinal, entry.cut or 0, entry.size) <= _GREATEST_POSITION
         and all(each <= _GREATEST_MS for each in times_ms)
-        and mark.head_bytes
-        <= HEAD_BYTES  # of a file that is saved before its first line is sent, more than was read
+        # This may be more than `position`: a file is saved before its first line is sent.
+        and mark.head_bytes <= HEAD_BYTES
         and mark.tail_bytes <= min(TAIL_BYTES, mark.position)
         and all(map(_is_file_name, (entry.path, entry.place)))
     )
 
 
-def _values(made: Entry | Mark) -> list[Any]:
-    return [getattr(made, field.name) for field in fields(made)]
+def _values(record: Entry | Mark) -> list[Any]:
+    return [getattr(record, field.name) for field in fields(record)]
 
 
-def _has_its_types(made: Entry | Mark) -> bool:
-    return all(isinstance(getattr(made, name), kind) for name, kind in get_type_hints(type(made)).items())
+def _has_its_types(record: Entry | Mark) -> bool:
+    return all(isinstance(getattr(record, name), kind) for name, kind in get_type_hints(type(record)).items())
 
 
 def _is_file_name(text: str) -> bool:
@@ -130,7 +130,7 @@ def entry_key(shipper: str, topic: str, file_id: str) -> bytes:
 
 
 def require_progress_topic(brokers: Brokers) -> None:
-    """Makes the progress topic where it is not there.
+    """Creates the progress topic if there is none.
 
     Raises:
         ShipError: The brokers refuse.
@@ -222,7 +222,7 @@ def load_progress(brokers: Brokers, shipper: str | None, topic: str | None) -> P
         "group.id": "headwater-ship",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
-        # The end is told by an answer without records, which the brokers keep back for so long.
+        # An answer without records marks the end; the brokers hold it back for this long.
         "fetch.wait.max.ms": 10,
         "allow.auto.create.topics": False,
     }

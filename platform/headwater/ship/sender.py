@@ -16,8 +16,8 @@ _POLL_S = 0.1
 _QUIET_S = 5.0
 _REPEAT_S = 30.0
 _PROGRESS_BYTES = 65_536
-# The brokers forgot the producer, it can no longer tell what they have, or they take smaller batches or no such old
-# records as they did: a new one starts from what is saved.
+# After these a new producer starts from what is saved: the brokers forgot the old one, it no longer knows what they
+# have, or they now refuse batches as large or records as old as they took before.
 _STARTS_AGAIN = (
     "_FATAL",
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
@@ -31,7 +31,7 @@ Delivered = Callable[[KafkaError | None, Message], None]
 
 
 class Sender:
-    """Sends records and says so when the brokers do not take them.
+    """Sends records, and reports when the brokers do not take them.
 
     Attributes:
         failure: Why a record was refused for good.
@@ -56,7 +56,7 @@ class Sender:
             limit_bytes: The most that a batch of the topic may have.
             stop: Set when the shipper is to stop.
             say: Takes a sentence for people.
-            meanwhile: What to do, many times a second, while the brokers are waited for; it sends nothing.
+            meanwhile: Is called many times a second while it waits for the brokers; it must not send.
             monotonic: A clock.
         """
         self._brokers = brokers
@@ -64,7 +64,7 @@ class Sender:
         self._say = say
         self._meanwhile = meanwhile
         self._monotonic = monotonic
-        self._heard_s = self._said_s = monotonic()
+        self._heard_s = self._complained_s = monotonic()
         self._silent = False
         self._sent = self._answered = 0
         self.failure: KafkaError | None = None
@@ -157,14 +157,14 @@ class Sender:
             raise ShipError(f"{error}; what was not acknowledged is sent by the next run")
 
     def wait(self, done: Callable[[], bool], deadline_s: float | None = None) -> bool:
-        """Takes delivery reports until something is so.
+        """Takes delivery reports until a condition holds.
 
         Args:
-            done: What is waited for.
+            done: The condition.
             deadline_s: A monotonic time to give up at; None: only when the shipper is to stop.
 
         Returns:
-            Whether it is so.
+            Whether it holds.
         """
         while not done():
             if self._monotonic() >= deadline_s if deadline_s is not None else self._stop.is_set():
@@ -185,8 +185,8 @@ class Sender:
 
     def _complain(self) -> None:
         now = self._monotonic()
-        if now - self._heard_s >= _QUIET_S and (not self._silent or now - self._said_s >= _REPEAT_S):
-            self._silent, self._said_s = True, now
+        if now - self._heard_s >= _QUIET_S and (not self._silent or now - self._complained_s >= _REPEAT_S):
+            self._silent, self._complained_s = True, now
             self._say(
                 f"{self._brokers.bootstrap} has not taken a record for {now - self._heard_s:.0f} s: "
                 f"{len(self._producer)} wait, nothing is lost, and it is tried again"

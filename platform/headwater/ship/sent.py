@@ -28,25 +28,25 @@ _LONGEST_BYTES = 4 << 20
 class SentJournal:
     """The newest mark of each file that something may have been sent of."""
 
-    def __init__(self, place: Path, known: Collection[str]) -> None:
+    def __init__(self, place: Path, file_ids: Collection[str]) -> None:
         """Reads what an earlier run wrote.
 
         Args:
             place: The journal; it may not be there yet.
-            known: The ids of the files whose progress is saved; others are forgotten.
+            file_ids: The files whose progress is saved; others are forgotten.
 
         Raises:
             ShipError: It cannot be written.
         """
         self._place = place
-        self._marks = {file_id: mark for file_id, mark in _read(place).items() if file_id in known}
+        self._marks = {file_id: mark for file_id, mark in _read(place).items() if file_id in file_ids}
         try:
             self._write_anew()
         except OSError as error:
             raise self._unwritable(error) from error
 
     def note(self, file_id: str, mark: Mark) -> None:
-        """Something may have been sent of a file up to a mark, from now on.
+        """Notes, before it is sent, the mark up to which a file may have been sent.
 
         Raises:
             ShipError: It cannot be written.
@@ -61,7 +61,7 @@ class SentJournal:
             raise self._unwritable(error) from error
 
     def get(self, file_id: str) -> Mark | None:
-        """Up to where something may have been sent of a file; None where nothing is known."""
+        """The mark up to which a file may have been sent; None if nothing is noted."""
         return self._marks.get(file_id)
 
     def close(self) -> None:
@@ -89,14 +89,14 @@ def _read(place: Path) -> dict[str, Mark]:
         lines = place.read_bytes().split(b"\n")
     except FileNotFoundError:
         return {}
-    found = {}
+    marks = {}
     for line in lines:  # of which a machine that lost its power may have left a part
         data, tab, checksum = line.partition(b"\t")
         try:
             if tab and int(checksum, 16) != crc32(data):
                 continue
             file_id, mark = json.loads(data)
-            found[str(file_id)] = Mark(**mark)
+            marks[str(file_id)] = Mark(**mark)
         except (ValueError, TypeError):
             continue
-    return found
+    return marks

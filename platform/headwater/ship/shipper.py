@@ -25,14 +25,14 @@ from headwater.ship.sender import Sender
 from headwater.ship.sent import SentJournal
 from headwater.ship.spool import Spool
 from headwater.ship.tail import Chunk, FileKey, Tail
-from headwater.ship.too_long import keep_aside, why_kept
+from headwater.ship.too_long import aside_message, keep_aside
 from headwater_streams.base.plural import counted
 
 _STOP_WAIT_S = 8.0
 _SAVE_WAIT_S = 1.0
 _NAMED = 10
 _TIME_MARGIN_MS = 60_000
-"""How long before a topic takes a timestamp no more a record gets the time of sending: it may wait in the queue."""
+"""A record whose timestamp a topic would refuse so soon gets the time of sending, as it may wait in the queue."""
 _BATCH_BYTES = 61 + 36
 """What a batch of one record has besides the record's key, value and headers, at most."""
 _HEADER_BYTES = 10
@@ -113,7 +113,7 @@ class Shipper:
             options: What and where to.
             brokers: The cluster.
             spool: What a syslog listener received.
-            stop: Set to have it stop.
+            stop: Set when it is to stop.
             say: Takes a sentence for people.
             report: Takes the progress once a second, if there was any.
             check: Is called once a second; raises a ShipError where shipping cannot go on.
@@ -126,7 +126,7 @@ class Shipper:
         self._report = report
         self._check = check
         self._refused_bytes: int | None = None
-        self._said_once: set[str] = set()
+        self._reported: set[str] = set()
         self._refused_time = False
         self._oldest_ms: int | None = None
         self._spool = spool
@@ -146,26 +146,26 @@ class Shipper:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         with only_one(options.folder, self._brokers.bootstrap, options.topic, options.name):
-            left_out = sizes_of(options.patterns) if options.from_end else None
+            start_sizes = sizes_of(options.patterns) if options.from_end else None
             while not self._stop.is_set():
                 limits = self._reach_brokers()
                 if limits is None:
                     break
                 limit, refused = limits.max_bytes, self._refused_bytes
                 self._oldest_ms = limits.oldest_ms if not self._refused_time else 0
-                if refused is not None and limit >= refused:  # it is not what they told, or they tell none
+                if refused is not None and limit >= refused:  # it is too much, or they do not report it
                     limit = refused // 2
                 try:
-                    self._session(limit, left_out)
+                    self._session(limit, start_sizes)
                     break
                 except ProducerLostError as error:
                     self._say(f"starting again from the saved progress: {error}")
-                    left_out = None
+                    start_sizes = None
         return self.totals
 
     def _reach_brokers(self) -> TopicLimits | None:
         """Waits for the brokers and their topics; returns what the topic takes, or None when it is to stop."""
-        said = False
+        is_reported = False
         while True:
             try:
                 limits = require_topic(self._brokers, self._options.topic)
@@ -176,20 +176,20 @@ class Shipper:
             except UserError as error:
                 if self._options.once:
                     raise
-                if not said:
+                if not is_reported:
                     self._say(f"waiting for the brokers, nothing is lost: {error}")
-                    said = True
+                    is_reported = True
             else:
                 self._entries = [entry for _, _, entry in progress.entries]
                 for sentence in progress.passed_over:
-                    if sentence not in self._said_once:
-                        self._said_once.add(sentence)
+                    if sentence not in self._reported:
+                        self._reported.add(sentence)
                         self._say(sentence)
                 return limits
             if self._stop.wait(1):
                 return None
 
-    def _session(self, limit: int, left_out: Mapping[FileKey, int] | None) -> None:
+    def _session(self, limit: int, start_sizes: Mapping[FileKey, int] | None) -> None:
         options = self._options
         self._limit_bytes = limit
         self._next_scan = self._next_save = 0.0
@@ -206,7 +206,7 @@ class Shipper:
         self._journal = SentJournal(options.folder / "sent.jsonl", {entry.file_id for entry in self._entries})
         spooled = [entry for entry in self._entries if entry.path.endswith(".spool")]
         files = [entry for entry in self._entries if not entry.path.endswith(".spool")]
-        self._files = self._follow(options.patterns, files, options.framing, left_out)
+        self._files = self._follow(options.patterns, files, options.framing, start_sizes)
         self._spooled = self._follow((self._spool.pattern,), spooled, SpoolFrames())
         self._sets = [self._files, self._spooled]
         try:
@@ -225,20 +225,20 @@ class Shipper:
         patterns: tuple[str, ...],
         entries: list[Entry],
         framing: Framing,
-        left_out: Mapping[FileKey, int] | None = None,
+        start_sizes: Mapping[FileKey, int] | None = None,
     ) -> FileSet:
         return FileSet(
             patterns,
             framing,
             entries,
             limit_bytes=self._limit_bytes,
-            from_end=left_out,
+            from_end=start_sizes,
             once=self._options.once,
             close_after_s=self._options.close_after_s,
             scratch=self._options.folder,
             say=self._say,
             sent=self._journal.get,
-            left_out=None if patterns == (self._spool.pattern,) else self._options.folder / "left-out.json",
+            decided=None if patterns == (self._spool.pattern,) else self._options.folder / "left-out.json",
         )
 
     def _loop(self) -> None:
@@ -271,7 +271,7 @@ class Shipper:
                 self._sender.poll(self._options.poll_s)
 
     def _open_new(self) -> None:
-        """Looks for files while the brokers are waited for: one that is rotated away meanwhile is open then."""
+        """Looks for files while it waits for the brokers, so that one that is rotated away meanwhile is open."""
         now = time.monotonic()
         if self._sets and now >= self._next_scan:
             self._next_scan = now + self._options.scan_s
@@ -290,7 +290,7 @@ class Shipper:
         return moved
 
     def _finish(self) -> None:
-        """Waits for what was sent, and saves it; not for long if it was told to stop."""
+        """Waits for what was sent, and saves it; not for long if it is to stop."""
 
         def settled() -> bool:
             return not any(
@@ -301,7 +301,7 @@ class Shipper:
         if not self._stop.is_set():  # all of it was read
             for tail in list(self._spooled.tails.values()):
                 self._spooled.end(tail)
-        # Where the queue is full still, the next run goes on from what was saved before.
+        # If the queue is still full, the next run goes on from what was saved before.
         with suppress(StoppedError):
             for each in self._sets:
                 self._drop_ended(each)
@@ -319,7 +319,7 @@ class Shipper:
             raise ShipError(f"not shipped, as it could not be read: {', '.join(refused[:_NAMED])}{more}")
 
     def _wait(self, done: Callable[[], bool], stop_s: float) -> None:
-        """Waits until something is so, but no longer than some seconds once it is told to stop."""
+        """Waits until a condition holds, but no longer than some seconds once it is to stop."""
         if self._stop.is_set() or not self._sender.wait(done):
             self._sender.wait(done, time.monotonic() + stop_s)
 
@@ -403,14 +403,14 @@ class Shipper:
     def _refused(self, error: KafkaError) -> None:
         if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
             return
-        if error.name() == "MSG_SIZE_TOO_LARGE":  # the topic's limit was lowered, or they do not tell it
+        if error.name() == "MSG_SIZE_TOO_LARGE":  # the topic's limit was lowered, or they do not report it
             self._refused_bytes = self._limit_bytes
         if error.name() == "INVALID_TIMESTAMP":
             self._refused_time = True
         self._sender.failure = self._sender.failure or error
 
     def _keep_long_line(self, tail: Tail, ordinal: int, record: Record) -> None:
-        """Keeps a line that can be no record, or is none, in a file of its own, before progress goes past it."""
+        """Keeps a line that is too long for a record, or damaged, in a file of its own before progress passes it."""
         start = record.position
         parts = tail.parts(start, record.end) if record.value is None else [record.value]
         place = self._options.folder / "too-long" / f"{tail.file_id}-{ordinal}"
@@ -420,12 +420,12 @@ class Shipper:
             self._say(f"a line of {tail.place} at byte {start} was truncated while it was copied")
             return
         self.totals.too_long += 1
-        self._say(why_kept(tail.place, record, count, self._options.topic, place))
+        self._say(aside_message(tail.place, record, count, self._options.topic, place))
 
     def _let_go(self, files: FileSet, now: float) -> None:
-        """Ends what left the patterns and is quiet, and the spool's files that grow no more."""
+        """Ends the files that left the patterns and are quiet, and those of the spool that grow no more."""
         for tail in list(files.tails.values()):
-            over = not self._spool.writes(tail.place) if files is self._spooled else files.left(tail, now)
+            over = not self._spool.writes(tail.place) if files is self._spooled else files.can_end(tail, now)
             if not over or tail.waiting:
                 continue
             chunk = files.read(tail, ends=True)
@@ -480,7 +480,7 @@ class Shipper:
 
     def _tell(self) -> None:
         tails = [tail for each in self._sets for tail in each.tails.values()]
-        told = {
+        progress = {
             "topic": self._options.topic,
             "lines": self.totals.lines,
             "bytes": self.totals.bytes,
@@ -489,7 +489,7 @@ class Shipper:
             "queued": self._sender.queued,
             "too_long": self.totals.too_long,
         }
-        self._report(told)
+        self._report(progress)
 
 
 def _now_ms() -> int:

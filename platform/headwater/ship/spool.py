@@ -22,8 +22,8 @@ class Spool:
     A new one is begun at each start, when the last has `segment_bytes`, when the spool has become full (only a file
     that grows no more can be removed, and nothing is appended until one is), and after an error of the disk.
 
-    A message is accepted once `append` has returned: it is in the file then, and outlives the process; `sync`, which
-    is called once a second, has it outlive the machine. One thread appends, another reads and removes.
+    A message is accepted once `append` has returned: it is in the file then, and outlives the process. `sync`, which is
+    called once a second, makes it outlive a crash of the machine. One thread appends, another reads and removes.
 
     Attributes:
         pattern: Names its files; saved progress has it as it is.
@@ -59,8 +59,8 @@ class Spool:
         """Accepts messages of one sender.
 
         Raises:
-            OSError: The disk is full, say. They are not accepted then, and their sender may send them again; those
-                that are whole in the file by then are shipped all the same.
+            OSError: The disk is full, for example. The messages are not accepted then, and their sender may send them
+                again; those that are whole in the file are shipped all the same.
         """
         received_ms = self._clock_ns() // 1_000_000
         data = b"".join(frame(peer, *message, received_ms=received_ms) for message in messages)
@@ -80,7 +80,7 @@ class Spool:
                 self._end()
 
     def sync(self) -> None:
-        """Has what was accepted outlive the machine; notices files that somebody deleted.
+        """Makes what was accepted outlive a crash of the machine; notices files that somebody deleted.
 
         Raises:
             OSError: The disk does not take it. What was accepted is in the file still, as far as the system has it.
@@ -106,7 +106,7 @@ class Spool:
             return path == self._path
 
     def remove(self, path: str) -> None:
-        """Its messages are acknowledged; the file that grows stays.
+        """Removes a file whose messages are acknowledged; the file that grows stays.
 
         Raises:
             OSError: It cannot be removed.
@@ -128,7 +128,7 @@ class Spool:
 
     def _next(self) -> None:
         self._end()
-        # Without its parents: a disk that is not mounted is no place for it.
+        # Its parents are not made: the disk may not be mounted.
         self._folder.mkdir(exist_ok=True)
         path = str(self._folder / f"{time.time_ns()}{_SUFFIX}")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -136,7 +136,7 @@ class Spool:
         self._sizes[path] = 0
 
     def _end(self) -> None:
-        """The file grows no more, whatever comes of closing it."""
+        """Ends the file that grows, even if closing it fails."""
         if self._fd is None:
             return
         fd, dirty = self._fd, self._dirty
@@ -147,13 +147,13 @@ class Spool:
         finally:
             os.close(fd)
 
-    def _leave_torn(self, asked_bytes: int) -> None:
+    def _leave_torn(self, requested_bytes: int) -> None:
         """Ends a file in which a write failed: not truncated, as its reader may have got whole frames of it.
 
         One that is still empty is kept for the next try, or a full disk would get an empty file each time.
         """
         assert self._fd is not None
-        size = self._sizes[self._path] + asked_bytes
+        size = self._sizes[self._path] + requested_bytes
         with suppress(OSError):
             size = os.fstat(self._fd).st_size
         self._sizes[self._path] = size

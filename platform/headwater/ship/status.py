@@ -49,12 +49,12 @@ class FileStatus:
 def file_statuses(
     brokers: Brokers, shipper: str | None, topic: str | None, say: Callable[[str], None]
 ) -> list[FileStatus]:
-    """All files of a shipper, a topic, or both; None for any. Says which records are no progress of a file."""
+    """All files of a shipper, a topic, or both; None for any. Reports records that are no progress of a file."""
     progress = load_progress(brokers, shipper, topic)
     for sentence in progress.passed_over:
         say(sentence)
-    found = [_status(*each) for each in progress.entries]
-    return sorted(found, key=lambda each: (each.shipper, each.topic, each.file, each.saved_at))
+    statuses = [_status(*each) for each in progress.entries]
+    return sorted(statuses, key=lambda each: (each.shipper, each.topic, each.file, each.saved_at))
 
 
 def _status(shipper: str, topic: str, entry: Entry) -> FileStatus:
@@ -84,12 +84,12 @@ def _status(shipper: str, topic: str, entry: Entry) -> FileStatus:
 
 
 def _has(place: Path, mark: Mark) -> bool:
-    """Whether a file has what was read of it; of one that this user may not read it is believed."""
+    """Whether a file has what was read of it; True for one that this user may not read."""
     try:
         fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError:
         return True
     try:
-        return mark.found_in(fd) is not None
+        return mark.match_in(fd) is not None
     finally:
         os.close(fd)

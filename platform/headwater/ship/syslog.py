@@ -12,7 +12,7 @@ MAX_COUNT_DIGITS = 9
 # 20 digits are what an unsigned number of 64 bits has; a line may begin with more of them.
 _COUNT = re.compile(rb"([1-9][0-9]{0,19}) <")
 _MAYBE_COUNT = re.compile(rb"[1-9][0-9]{0,19}(?: |\Z)")
-_KEPT_BYTES = MAX_COUNT_DIGITS + 1 + MAX_MESSAGE_BYTES
+_BUFFER_BYTES = MAX_COUNT_DIGITS + 1 + MAX_MESSAGE_BYTES
 
 
 class SyslogMessage(NamedTuple):
@@ -56,8 +56,8 @@ class SyslogFramer:
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._skip = 0  # bytes of a counted message that are still to come, and not wanted
-        self._dropped = 0  # bytes of the line in the buffer that came behind it and are not kept
+        self._skip = 0  # bytes of a message that was cut which are still to come, and are skipped
+        self._dropped = 0  # bytes of the line in the buffer that came after that was full, and are dropped
 
     def feed(self, data: bytes) -> list[SyslogMessage]:
         """Takes what was received; returns the messages that have ended, or are as long as one may be.
@@ -69,12 +69,12 @@ class SyslogFramer:
         messages: list[SyslogMessage] = []
         at = self._skip
         while at < len(buffer):
-            counted = _COUNT.match(buffer, at)
-            if counted is not None:
-                if len(counted[1]) > MAX_COUNT_DIGITS:
+            count_match = _COUNT.match(buffer, at)
+            if count_match is not None:
+                if len(count_match[1]) > MAX_COUNT_DIGITS:
                     self._buffer = b""
                     raise FramingError(messages)
-                start, count = counted.end() - 1, int(counted[1])
+                start, count = count_match.end() - 1, int(count_match[1])
                 end = start + min(count, MAX_MESSAGE_BYTES)
                 if end > len(buffer):
                     break
@@ -93,16 +93,16 @@ class SyslogFramer:
                 messages.append(message)
             at = end + 1
         self._skip = max(at - len(buffer), 0)
-        self._buffer = buffer[at : at + _KEPT_BYTES]
-        self._dropped += max(len(buffer) - at - _KEPT_BYTES, 0)
+        self._buffer = buffer[at : at + _BUFFER_BYTES]
+        self._dropped += max(len(buffer) - at - _BUFFER_BYTES, 0)
         return messages
 
     def rest(self) -> list[SyslogMessage]:
         """What the sender had begun when it closed the connection: a message, if there is anything."""
         rest, self._buffer = self._buffer, b""
-        counted = _COUNT.match(rest)
-        if counted is not None:
-            return [SyslogMessage(rest[counted.end() - 1 :], int(counted[1]))]
+        count_match = _COUNT.match(rest)
+        if count_match is not None:
+            return [SyslogMessage(rest[count_match.end() - 1 :], int(count_match[1]))]
         message = _message(rest, len(rest) + self._dropped)
         return [message] if message.value else []
 

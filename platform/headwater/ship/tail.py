@@ -1,4 +1,4 @@
-"""One open file: reads whole records from a place on, and notices when the bytes before it are no longer there."""
+"""One open file: reads whole records from a place on, and notices when the bytes before that place have changed."""
 
 import os
 from collections import deque
@@ -53,11 +53,11 @@ class Tail:
         acknowledged: The mark up to which everything is acknowledged.
         acknowledged_ordinal: The number of the record there.
         saved: What was last saved of it.
-        replaced: Whether what was read of it is nowhere any more.
-        left_at: When it was first missing under the patterns.
+        replaced: Whether what was read of it is in no file any more.
+        missing_at: When it was first missing under the patterns.
         grown_at: When something was last read.
         size: Its size when it was last looked at.
-        changed_ns: When it had been changed last then, in nanoseconds since the epoch.
+        changed_ns: The time of its last change at that look, in nanoseconds since the epoch.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Tail:
         mark: Mark | None = None,
         ordinal: int = 0,
         cut: int | None = None,
-        known: tuple[bytes, bytes] = (b"", b""),
+        head_and_before: tuple[bytes, bytes] = (b"", b""),
     ) -> None:
         self._fd = fd
         stat = os.fstat(fd)
@@ -81,7 +81,7 @@ class Tail:
         self.path = self.place = path
         self.pattern = pattern
         self.key: FileKey = (stat.st_dev, stat.st_ino)
-        self.framing = framing.begun(known[0])
+        self.framing = framing.for_head(head_and_before[0])
         self.position = mark.position if mark is not None else 0
         self.ordinal = ordinal
         self.cut = cut
@@ -90,10 +90,10 @@ class Tail:
         self.acknowledged_ordinal = ordinal
         self.saved: object = None
         self.replaced = False
-        self.left_at: float | None = None
+        self.missing_at: float | None = None
         self.grown_at = now
         self.size, self.changed_ns = stat.st_size, stat.st_mtime_ns
-        self._head, self._before = known
+        self._head, self._before = head_and_before
         self._limit_bytes = limit_bytes
         self._want = CHUNK_BYTES
         self._looked: tuple[int, int] | None = None
@@ -104,7 +104,7 @@ class Tail:
 
     def start_behind(self, end: int) -> None:
         """Leaves out the whole lines before a byte."""
-        self.framing = self.framing.begun(os.pread(self._fd, HEAD_BYTES, 0))
+        self.framing = self.framing.for_head(os.pread(self._fd, HEAD_BYTES, 0))
         while end > 0:
             start = max(0, end - CHUNK_BYTES)
             start -= start % self.framing.unit
@@ -117,7 +117,7 @@ class Tail:
         self.acknowledged = self.mark
 
     def _last_newline(self, start: int, end: int) -> int:
-        """Where the last line ends of a part of the file; -1 if none does."""
+        """Where the last line in a part of the file ends; -1 if none does."""
         data, newline = os.pread(self._fd, end - start, start), self.framing.newline
         at = data.rfind(newline)
         while at >= 0 and at % self.framing.unit:
@@ -125,7 +125,7 @@ class Tail:
         return at + len(newline) if at >= 0 else -1
 
     def look(self) -> bool:
-        """Reads more of the file's beginning; whether that tells it from others: it has a line, or HEAD_BYTES."""
+        """Reads more of the file's beginning; True if that identifies it: it has a line, or HEAD_BYTES."""
         if self.position <= len(self._head) < HEAD_BYTES:
             head = _written(os.pread(self._fd, HEAD_BYTES, 0))
             if head.startswith(self._head):  # else it was written anew, which `read` will find
@@ -167,14 +167,14 @@ class Tail:
         back = len(self._before)
         room = min(self._want, max(stat.st_size - self.position, 0) + 1)
         data = os.pread(self._fd, back + room, self.position - back)
-        # After the data: what was truncated before they were read is seen.
+        # Checked after the data is read, so that a truncation before that is noticed.
         if data[:back] != self._before or os.pread(self._fd, len(self._head), 0) != self._head:
             raise ReplacedError
         self.size, self.changed_ns = stat.st_size, stat.st_mtime_ns
         body = data[back:]
         if self.position == 0:
-            self.framing = self.framing.begun(body)
-        elif self.position % self.framing.unit:  # it was divided as bytes before
+            self.framing = self.framing.for_head(body)
+        elif self.position % self.framing.unit:  # an earlier run divided it as bytes
             self._go_to(self.position + -self.position % self.framing.unit)
             return self.read(ends=ends)
         if self.framing.blank(body):
@@ -235,7 +235,7 @@ class Tail:
             self.acknowledged_ordinal = done.first_ordinal + len(done.records)
 
     def has_changed(self, path: str) -> bool:
-        """Whether it is longer, shorter or of another time than when it was last looked at."""
+        """Whether the file at a path differs in size or time of change from this one at its last look."""
         try:
             stat = os.stat(path)  # noqa: PTH116 - of thousands of files
         except OSError:
@@ -244,7 +244,7 @@ class Tail:
 
     def continues_in(self, fd: int) -> bool:
         """Whether another file has what was read of this one."""
-        return self.mark.tells_copies and self.mark.found_in(fd) is not None
+        return self.mark.tells_copies and self.mark.match_in(fd) is not None
 
     @property
     def beginning(self) -> bytes:
@@ -257,30 +257,30 @@ class Tail:
         return len(self._head) >= COPY_BYTES and head[:count] == self._head[:count]
 
     def missing_in(self, fd: int, mark: Mark) -> int | None:
-        """What a copy of this file lacks still.
+        """How many bytes of this file a possible copy still lacks.
 
         Args:
-            fd: What may be the copy.
-            mark: That of its end.
+            fd: The possible copy.
+            mark: The mark of its end.
 
         Returns:
-            Bytes; 0 of a file that was truncated, where the other one has what was read of it; None if it is no copy:
-            it differs, or is longer than this file.
+            Bytes; 0 if this file was truncated and the other one has what was read of it; None if it is no copy: it
+            differs, or is longer than this file.
         """
         if self.has(mark):
             return max(os.fstat(self._fd).st_size - mark.position, 0)
         return 0 if not self.has(self.mark) and self.continues_in(fd) else None
 
     def has(self, mark: Mark) -> bool:
-        """Whether a mark is found in it, as far as it was not truncated since."""
-        return mark.found_in(self._fd) is not None
+        """Whether the file still matches a mark."""
+        return mark.match_in(self._fd) is not None
 
-    def end_in(self, fd: int, known_bytes: int = COPY_BYTES) -> int | None:
-        """Where this file ends in another that has all of it; None of one that lacks some, or where this one has fewer
-        bytes than tell so much."""
+    def end_in(self, fd: int, least_head_bytes: int = COPY_BYTES) -> int | None:
+        """Where this file ends in another that has all of it; None if that lacks some, or if this one's beginning has
+        fewer bytes than are to be compared."""
         mark = Mark.of_end(self._fd)
-        is_known = mark.head_bytes >= known_bytes and mark.position >= self.position
-        return mark.position if is_known and mark.found_in(fd) is not None else None
+        is_enough = mark.head_bytes >= least_head_bytes and mark.position >= self.position
+        return mark.position if is_enough and mark.match_in(fd) is not None else None
 
     def move_to(self, fd: int, place: str) -> None:
         """Goes on in a file that has what was read of this one."""
@@ -293,7 +293,7 @@ class Tail:
 
     @property
     def deleted(self) -> bool:
-        """Whether no name is left for it."""
+        """Whether the file has no name any more."""
         return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:
@@ -313,23 +313,23 @@ class Tail:
     def _behind_blank(self, body: bytes, looked: tuple[int, int]) -> bytes:
         """Goes past the NUL characters before a line; stays before those that are the end of the file.
 
-        A file that was made in full is written over them, and a program without O_APPEND leaves them when its file is
-        truncated under it. In between they are looked at twice, as what comes later may be seen first.
+        A file that was allocated in advance is written over them, and a program without O_APPEND leaves them when its
+        file is truncated under it. A gap between lines is looked at twice, as later bytes may be visible first.
         """
         end = self._written_from(body)
         if end is None:
             self.size = self.position
             self._looked = looked
             return b""
-        gap, seen = (self.position, end), self._gap
+        gap, previous = (self.position, end), self._gap
         self._gap = gap
-        if self.position and seen != gap:
+        if self.position and previous != gap:
             return b""
         self._go_to(end)
         return os.pread(self._fd, self._want, self.position)
 
     def _written_from(self, body: bytes) -> int | None:
-        """The first character that is no NUL from the place on; None if there is none."""
+        """Where the first character that is no NUL stands, from the place on; None if there is none."""
         blank = self.framing.blank(body)
         if blank < len(body) - len(body) % self.framing.unit:
             return self.position + blank
@@ -352,7 +352,7 @@ class Tail:
         self._head, self._before = around(self._fd, position)
 
     def _long_line(self, read: int, ends: bool) -> Chunk | None:
-        """A line that is longer than what was read: the whole of it next time, or only its end."""
+        """Handles a line that is longer than what was read: reads it whole, or only looks for its end."""
         if self._want <= self._limit_bytes + 1:
             self._want = min(2 * self._want, self._limit_bytes + 2)
             return self.read(ends=ends)
@@ -393,5 +393,5 @@ def _whole(count: int, unit: int) -> int:
 
 
 def _written(head: bytes) -> bytes:
-    """A file's first bytes without the zeros behind them, which are written over in a file that was made in full."""
+    """A file's first bytes without the zeros behind them, which will be written over if it was allocated in advance."""
     return head.rstrip(b"\0")

@@ -1,4 +1,4 @@
-"""Lines that are longer than a record may be, and what is damaged of a spool, each kept in a file of its own."""
+"""Lines that are too long for a record, and damaged parts of a spool: each is kept in a file of its own."""
 
 import os
 from collections.abc import Iterable
@@ -36,15 +36,15 @@ def keep_aside(place: Path, parts: Iterable[bytes]) -> int:
     return count
 
 
-def why_kept(file: str, record: Record, count: int, topic: str, place: Path) -> str:
-    """The sentence about what was kept.
+def aside_message(file: str, record: Record, count: int, topic: str, place: Path) -> str:
+    """The message about a line that was kept aside.
 
     Args:
-        file: What it stood in.
-        record: Where it stood there.
+        file: The file that it stood in.
+        record: Its place there.
         count: How many bytes it has.
-        topic: Where it was to go.
-        place: Where it is now.
+        topic: The topic that it was for.
+        place: Where it is kept.
     """
     if record.is_damaged:
         return (
