@@ -1,4 +1,4 @@
-"""How far jobs are behind their topics, by what the brokers say is there; no Spark is needed."""
+"""How far jobs are behind their topics, according to the brokers; no Spark is needed."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
@@ -15,7 +15,7 @@ AskTopic = Callable[[str], Bounds]
 
 
 def topic_asker(home: Path, bootstrap: str | None) -> AskTopic | None:
-    """Asks the brokers named, or the home's running stack, for each topic once; None where there are neither."""
+    """Asks the named brokers, or those of the home's running stack, for each topic once; None without brokers."""
     from headwater_streams.sources.topic_metadata import partitions
 
     address = bootstrap or known_bootstrap(home)
@@ -23,7 +23,7 @@ def topic_asker(home: Path, bootstrap: str | None) -> AskTopic | None:
 
 
 def bounds_of(topics: Iterable[str], ask: AskTopic | None) -> dict[str, Bounds] | None:
-    """The bounds of each topic; None where nobody could be asked, or one of the topics is gone."""
+    """The bounds of each topic; None if no broker could be asked, or one of the topics is gone."""
     if ask is None:
         return None
     try:
@@ -33,17 +33,17 @@ def bounds_of(topics: Iterable[str], ask: AskTopic | None) -> dict[str, Bounds] 
 
 
 def records_behind(
-    there: Mapping[str, Bounds], read: Mapping[str, Mapping[int, int]]
+    topics: Mapping[str, Bounds], read: Mapping[str, Mapping[int, int]]
 ) -> dict[tuple[str, int], int]:
     """The records that wait in each partition in which some do, most first.
 
     Args:
-        there: What the topics have. Of one that was made again since, where that shows, all of it waits, and of one
-            that retention cut, what is left.
+        topics: The bounds of each topic. If a topic ends before what was read, it was made again, and all of it waits;
+            of a topic that retention cut, what remains.
         read: The next offset that the job reads, by topic and partition.
     """
     behind = {}
-    for topic, bounds in there.items():
+    for topic, bounds in topics.items():
         for partition, (low, end) in bounds.items():
             at = read.get(topic, {}).get(partition, low)
             behind[topic, partition] = end - (max(at, low) if at <= end else low)

@@ -28,10 +28,10 @@ from headwater_streams.storage.home import Home
 
 @dataclass(frozen=True)
 class JobEnvironment:
-    """A session with what jobs reach from it.
+    """A session, and what jobs reach from it.
 
     Attributes:
-        context: What a stage is given.
+        context: The context of stages.
         leases: Makes a job's lease.
         bootstrap: The brokers; empty where no stack runs and none was named.
     """
@@ -104,7 +104,7 @@ def remember_modules(home: Path, jobs: Sequence[Job]) -> None:
 
 
 def one_job(reference: str, home: Path | None = None) -> tuple[Job, str]:
-    """The job that a person names, and the words for it that hold in any folder.
+    """The job that a person names, and a reference to it that holds in any folder.
 
     Raises:
         UsageError: There is none, or there are several.
@@ -114,7 +114,7 @@ def one_job(reference: str, home: Path | None = None) -> tuple[Job, str]:
     if len(jobs) != 1:
         names = ", ".join(job.name for job in jobs)
         raise UsageError(f"{reference} has several jobs: write {reference}:NAME with one of {names}")
-    # Another folder may be the current one when the job is wanted again.
+    # The job may be loaded again from another folder.
     module = reference.rpartition(":")[0] or reference
     where = str(Path(module).resolve()) if Path(module).is_file() else module
     return jobs[0], f"{where}:{jobs[0].name}"
@@ -124,32 +124,32 @@ def _with_file(reference: str, home: Path | None) -> str:
     """The file and the name of a job that is named alone; any other reference as it is.
 
     Raises:
-        UsageError: Several of the default modules have such a job, or none has, and it is no module either.
+        UsageError: Several of the default modules have such a job, or none has and it is no module.
     """
     if ":" in reference or "/" in reference or reference.endswith((".py", ".sql")):
         return reference
     # No job's name has a dot, and those of ./jobs need not be loaded.
     if "." in reference and _is_module(reference):
         return reference
-    wanted, found = declared_name(reference), list[str]()
+    name, matching = declared_name(reference), list[str]()
     names, broken = list[str](), list[str]()
     for module in default_references():
         try:
-            there = [job.name for job in load_jobs([module])]
+            in_module = [job.name for job in load_jobs([module])]
         except JobDefinitionError as error:
             broken.append(str(error))  # perhaps not the module of this job
             continue
-        names += there
-        found += [f"{module}:{wanted}"] if wanted in there else []
-    if len(found) > 1:
-        raise UsageError(f"several jobs are named {wanted!r}: write {' or '.join(found)}")
-    if found:
-        return found[0]
+        names += in_module
+        matching += [f"{module}:{name}"] if name in in_module else []
+    if len(matching) > 1:
+        raise UsageError(f"several jobs are named {name!r}: write {' or '.join(matching)}")
+    if matching:
+        return matching[0]
     if _is_module(reference):
         return reference
-    last = _module_of_last_run(home, wanted)
+    last = _module_of_last_run(home, name)
     if last is not None:
-        return f"{last}:{wanted}"
+        return f"{last}:{name}"
     where = (
         "jobs/ has" if Path("jobs").is_dir() else "there is no folder jobs/ here, and the shipped jobs are"
     )
@@ -185,8 +185,8 @@ def default_references() -> list[str]:
 def job_files(folder: Path) -> list[Path]:
     """The job modules and SQL files of a folder."""
     tests = ("test_", "conftest.")
-    found = sorted(path for path in folder.iterdir() if path.suffix in (".py", ".sql"))
-    return [path for path in found if not path.name.startswith(tests)]
+    paths = sorted(path for path in folder.iterdir() if path.suffix in (".py", ".sql"))
+    return [path for path in paths if not path.name.startswith(tests)]
 
 
 def job_settings() -> JobSettings:

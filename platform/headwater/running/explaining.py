@@ -30,7 +30,7 @@ _STEPS = {
     "commitBatch": "writing the checkpoint",
 }
 _ENDED = {"killed": "was killed", "waiting": "waits"}
-"""What is said of a part in a state, where that is not the state's own word."""
+"""How messages describe a part's state, where that is not the state's name."""
 _SILENT = timedelta(seconds=30)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,11 +42,11 @@ class InputState:
     Attributes:
         input: The parameter.
         source: `"topic clicks"`, `"topics east, west"` or `"table silver.clicks"`.
-        behind: Records of a topic, or commits of a table, that wait to be read; None where nobody could tell.
+        behind: Records of a topic, or commits of a table, that wait to be read; None if that is unknown.
         places: Of topics, the partitions that are behind, most first, as "clicks 0".
-        newest_event: The greatest event time seen of it, where it feeds state.
-        holds_until: That less the delay: how far this input alone would let the watermark go.
-        is_silent: Whether no event was seen of it yet, so that a join has no watermark.
+        newest_event: The greatest event time read of it, if it feeds state.
+        holds_until: `newest_event` less the delay: how far this input alone would let the watermark go.
+        is_silent: Whether no event was read of it yet, so that a join has no watermark.
     """
 
     input: str
@@ -60,7 +60,7 @@ class InputState:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is told of a job."""
+    """Why a job is where it is."""
 
     job: str
     state: str
@@ -76,16 +76,16 @@ def explain_job(home: Path, job: str, ask: AskTopic | None, *, now: datetime | N
     Args:
         home: The home.
         job: The job's name.
-        ask: Asks the brokers; None where none are known.
+        ask: Asks the brokers; None if none are known.
         now: The time; by default the clock's.
 
     Raises:
         UsageError: No such job has run in the home; the message names those that have.
     """
-    found = {each.job: each for each in progress_of(home)}
-    if job not in found:
-        raise UsageError(f"no job {job!r} has run in {home}; those that have: {', '.join(found) or 'none'}")
-    progress, place = found[job], Home(home)
+    by_job = {each.job: each for each in progress_of(home)}
+    if job not in by_job:
+        raise UsageError(f"no job {job!r} has run in {home}; those that have: {', '.join(by_job) or 'none'}")
+    progress, place = by_job[job], Home(home)
     last = progress.batches[-1] if progress.batches else None
     inputs = [*_inputs(place, progress, ask)]
     steps = Counter[str]()
@@ -97,7 +97,7 @@ def explain_job(home: Path, job: str, ask: AskTopic | None, *, now: datetime | N
         *_of_inputs(progress, inputs),
         *_of_steps(progress, steps),
         *_of_watermark(last, inputs),
-        *_of_parts(place, found, job, ask),
+        *_of_parts(place, by_job, job, ask),
     ]
     watermark = last["watermark"] if last is not None else None
     return Explanation(job, progress.state, watermark, inputs, dict(steps.most_common()), sentences)
@@ -109,9 +109,9 @@ def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator
     facts = facts_of_last_run(home.checkpoint(progress.job, generation))
     if facts is None:
         return
-    made = last_entry(home.table(next(iter(facts.targets))), progress.job, generation)
-    watermarks_ms = _watermarks_ms(made, [*facts.inputs])
-    never_holds = made.extra["left"] if made is not None and made.kind == "as_of" else None
+    entry = last_entry(home.table(next(iter(facts.targets))), progress.job, generation)
+    watermarks_ms = _watermarks_ms(entry, [*facts.inputs])
+    never_holds = entry.extra["left"] if entry is not None and entry.kind == "as_of" else None
     ends = {each["input"]: each["end"] for each in (last or {}).get("sources") or ()}
     for name, declared in facts.inputs.items():
         end = json.loads(ends[name]) if ends.get(name) else {}
@@ -119,10 +119,10 @@ def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator
         places: dict[str, int] = {}
         newest: datetime | None = None
         if declared.kind == "topic":
-            there = bounds_of(declared.ids, ask)
-            if there is not None:
+            bounds = bounds_of(declared.ids, ask)
+            if bounds is not None:
                 read = {topic: {int(each): at for each, at in of.items()} for topic, of in end.items()}
-                waiting = records_behind(there, read)
+                waiting = records_behind(bounds, read)
                 places = {f"{topic} {partition}": count for (topic, partition), count in waiting.items()}
                 behind = sum(places.values())
         else:
@@ -133,22 +133,22 @@ def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator
         delay = parse_duration(declared.watermark) if declared.watermark else None
         keeps_state = facts.kind not in ("row", "scd") and name != never_holds
         holds = newest - delay if newest is not None and delay is not None and keeps_state else None
-        seen_ms = watermarks_ms.get(name)
-        if delay is not None and seen_ms is not None:  # of what the job has read
-            holds = _EPOCH + timedelta(milliseconds=seen_ms)
+        watermark_ms = watermarks_ms.get(name)
+        if delay is not None and watermark_ms is not None:  # of what the job has read
+            holds = _EPOCH + timedelta(milliseconds=watermark_ms)
             newest = holds + delay
-        is_silent = name in watermarks_ms and seen_ms is None
+        is_silent = name in watermarks_ms and watermark_ms is None
         yield InputState(
             name, declared.source, behind, places, newest, None if is_silent else holds, is_silent
         )
 
 
-def _watermarks_ms(made: LedgerEntry | None, inputs: Sequence[str]) -> Mapping[str, int | None]:
-    """The watermark of each input that a join's state goes by, behind its last batch; None where nothing was seen."""
-    if made is None or made.kind != "as_of":
-        return made.input_watermarks_ms if made is not None else {}
-    at_us = made.extra["watermark_us"]
-    right = next(name for name in inputs if name != made.extra["left"])
+def _watermarks_ms(entry: LedgerEntry | None, inputs: Sequence[str]) -> Mapping[str, int | None]:
+    """The watermark after the last batch of each input that a join's state depends on; None if no event was read."""
+    if entry is None or entry.kind != "as_of":
+        return entry.input_watermarks_ms if entry is not None else {}
+    at_us = entry.extra["watermark_us"]
+    right = next(name for name in inputs if name != entry.extra["left"])
     return {right: None if at_us is None else at_us // 1000}
 
 
@@ -170,7 +170,7 @@ def _of_state(progress: JobProgress, inputs: list[InputState], now: datetime) ->
         yield "it is stopped; headwater jobs run goes on with it"
     else:
         last = progress.batches[-1] if progress.batches else None
-        ended = progress.at  # a start is as good as a batch
+        ended = progress.at  # a start counts as a batch
         if last is not None:
             ended = max(ended, last["happened_at"] + timedelta(milliseconds=last["duration_ms"] or 0))
         if progress.message:
@@ -219,16 +219,16 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
             operators[each["name"]] += sum(each[f"{part}_ms"] or 0 for part in ("update", "remove", "commit"))
     if operators:
         name, took_ms = operators.most_common(1)[0]
-        held = next(each for each in recent[-1]["operators"] if each["name"] == name)
+        state = next(each for each in recent[-1]["operators"] if each["name"] == name)
         yield (
             f"the operator {name} took {took_ms:,} ms of tasks' time in them; it holds "
-            f"{counted(held['rows'] or 0, 'row')}, {counted(held['bytes'] or 0, 'byte')}"
+            f"{counted(state['rows'] or 0, 'row')}, {counted(state['bytes'] or 0, 'byte')}"
         )
 
 
-def _of_parts(home: Home, found: Mapping[str, JobProgress], job: str, ask: AskTopic | None) -> Iterator[str]:
-    """What keeps rows from a job in the parts before it."""
-    for name, part in found.items():
+def _of_parts(home: Home, by_job: Mapping[str, JobProgress], job: str, ask: AskTopic | None) -> Iterator[str]:
+    """Why the parts before a job keep rows from it."""
+    for name, part in by_job.items():
         if name == job or declared_name(name) != job or part.state == "stopped":
             continue
         if part.state != "running":
@@ -251,8 +251,8 @@ def _of_watermark(last: dict[str, Any] | None, inputs: list[InputState]) -> Iter
     slowest = min(holding, key=lambda each: each.holds_until or datetime.max.replace(tzinfo=UTC))
     assert slowest.holds_until is not None
     if in_effect:
-        told = f"the watermark in effect is {in_effect:%Y-%m-%d %H:%M:%S}"
-        yield told + ("; it moves with the next batch" if slowest.holds_until > in_effect else "")
+        sentence = f"the watermark in effect is {in_effect:%Y-%m-%d %H:%M:%S}"
+        yield sentence + ("; it moves with the next batch" if slowest.holds_until > in_effect else "")
     else:
         yield "no watermark is in effect yet"
     text = (

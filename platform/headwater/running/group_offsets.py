@@ -1,4 +1,4 @@
-"""A job's progress as a consumer group's committed offsets, where no ZooKeeper of ours is there to hold them.
+"""A job's progress as a consumer group's committed offsets, for brokers without our ZooKeeper.
 
 The group is named as the job and has no member, so that every tool that shows a group's lag shows the job's, on any
 broker that speaks Kafka's protocol. Spark's own position is its checkpoint; nothing reads these offsets back.
@@ -23,26 +23,26 @@ class GroupOffsets:
         """Args: the brokers, the group's name, how long a commit may take. The connection is made at the first."""
         self._bootstrap, self._group, self._timeout_s = bootstrap, group, timeout_s
         self._admin: AdminClient | None = None
-        self._answered = _complaint(group)
+        self._answered = _error_logger(group)
 
     def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commits without waiting for the answer; what was refused is told once and tried again with the next batch."""
+        """Commits without waiting for the answer; the first refusal is logged, and the next batch commits again."""
         if not offsets:
             return  # a batch of Spark's own, to move its watermark
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=SILENT)
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        asked = self._admin.alter_consumer_group_offsets(
+        futures = self._admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(self._group, places)], request_timeout=self._timeout_s
         )
-        asked[self._group].add_done_callback(self._answered)
+        futures[self._group].add_done_callback(self._answered)
 
 
-def _complaint(group: str) -> Callable[[Any], None]:
-    """What takes the answers, in a thread of librdkafka's, and tells the first that is an error.
+def _error_logger(group: str) -> Callable[[Any], None]:
+    """A callback that takes the answers, in a thread of librdkafka's, and logs the first error.
 
-    It holds no client: one whose last holder is a request under way would be destroyed in that thread, and librdkafka
-    ends the process then.
+    It refers to no client. With the last reference in a pending request, the client would be destroyed in that thread,
+    and librdkafka then ends the process.
     """
     errors: list[object] = []
 

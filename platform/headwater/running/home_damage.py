@@ -1,4 +1,4 @@
-"""The files of a home that are gone or are not what was written, looked for in all of it.
+"""Finds the files of a home that are gone or are not what was written.
 
 `docs/reference/home.md` lists them.
 """
@@ -17,7 +17,7 @@ from headwater_streams.storage.home import Home
 def home_damage(folder: Path) -> Iterator[DamagedFileError]:
     """One finding for each checkpoint, table, backfill and stored result that has a damaged file.
 
-    Data files are there and as long as they were; that each byte is what was written, `headwater audit` looks at.
+    Of data files it checks that they exist and have their lengths; `headwater audit` also reads them.
     """
     home = Home(folder.resolve())
     for path in sorted((home.root / "checkpoints").glob("*")):
@@ -29,7 +29,7 @@ def home_damage(folder: Path) -> Iterator[DamagedFileError]:
         damaged = table_damage(home.table(name), with_contents=False)
         if damaged is not None:
             yield damaged
-    found: list[DamagedFileError] = []
-    list_backfills(home, found.append)
-    stored_results(home.root, damaged=found.append)
-    yield from (each for each in found if each.place.kind in ("backfill", "quality"))
+    damaged_files: list[DamagedFileError] = []
+    list_backfills(home, damaged_files.append)
+    stored_results(home.root, damaged=damaged_files.append)
+    yield from (each for each in damaged_files if each.place.kind in ("backfill", "quality"))

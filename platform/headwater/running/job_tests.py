@@ -12,7 +12,7 @@ from headwater.errors import DependencyError, UsageError
 
 @dataclass
 class Outcome:
-    """How the tests ended; it is a plugin of pytest that listens.
+    """How the tests ended; a plugin of pytest that collects their outcomes.
 
     Attributes:
         outcomes: Each test's outcome, `passed`, `failed` or `skipped`, by its id.
@@ -23,7 +23,7 @@ class Outcome:
     exit_code: int = 0
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Notes what became of a test; an error before or after it counts as its own."""
+        """Notes a test's outcome; an error before or after it counts as its failure."""
         if (report.when == "call" or not report.passed) and self.outcomes.get(report.nodeid) != "failed":
             self.outcomes[report.nodeid] = report.outcome
 
@@ -47,22 +47,22 @@ def find_tests(references: Sequence[str], search: Sequence[Path] = ()) -> list[P
     Raises:
         UsageError: There is no such module, or no test of it.
     """
-    found = []
+    files = []
     for reference in references:
         module = _module_file(reference, search)
         if module.name.startswith("test_"):
-            found.append(module)
+            files.append(module)
             continue
         name = f"test_{module.stem}.py"
         beside = [module.parent / name, module.parent / "tests" / name]
-        there = [path for path in beside if path.is_file()]
-        if not there:
+        existing = [path for path in beside if path.is_file()]
+        if not existing:
             raise UsageError(
                 f"{module.name} has no tests: write {beside[0]}; "
                 "python -c 'help(\"headwater_streams.testing\")' shows a whole one"
             )
-        found += there
-    return list(dict.fromkeys(found))
+        files += existing
+    return list(dict.fromkeys(files))
 
 
 def run_tests(files: Sequence[Path], *, chosen: str | None = None, quiet: bool = False) -> Outcome:
@@ -81,7 +81,7 @@ def run_tests(files: Sequence[Path], *, chosen: str | None = None, quiet: bool =
     import pytest
 
     outcome = Outcome()
-    # pytest finds what lies beside a test; the module that one in a folder `tests` is about lies above it.
+    # pytest imports what is beside a test. The module of a test in a folder `tests` is in the folder above.
     above = list(dict.fromkeys(str(path.parent.parent) for path in files if path.parent.name == "tests"))
     arguments = [*map(str, files), "-p", "headwater.running.pytest_plugin", "-p", "no:cacheprovider"]
     arguments += ["-k", chosen] if chosen else []

@@ -17,14 +17,14 @@ _log = logging.getLogger(__name__)
 
 
 class HomeLease:
-    """One driver for a job in a home, by a lock on a file that the kernel lets go when the process ends."""
+    """One driver for a job in a home, by a lock on a file that the kernel releases when the process ends."""
 
     def __init__(self, home: Path, job: str, bootstrap: str = "") -> None:
         """Args: the home, the job's name, and the brokers that show its progress as a group's; empty: none does."""
         self._path = _owner(home, job)
         self._job = job
         self._file: IO[str] | None = None
-        self._shown = GroupOffsets(bootstrap, job) if bootstrap else None
+        self._group_offsets = GroupOffsets(bootstrap, job) if bootstrap else None
 
     def claim(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Takes the lock; the partitions do not matter.
@@ -52,8 +52,8 @@ class HomeLease:
 
     def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Shows the job's progress as a group's offsets."""
-        if self._shown is not None:
-            self._shown.commit(offsets)
+        if self._group_offsets is not None:
+            self._group_offsets.commit(offsets)
 
     def is_held(self) -> bool:
         """Whether the lock is ours."""
@@ -102,7 +102,7 @@ class ZooKeeperLease:
             raise LeaseLostError(str(error)) from error
 
     def is_held(self) -> bool:
-        """Whether nobody else can have begun."""
+        """Whether no other driver can have begun."""
         return self._home.is_held() and self._lease.is_held()
 
     def release(self) -> None:

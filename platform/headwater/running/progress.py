@@ -21,8 +21,8 @@ class JobProgress:
         job: The job.
         table: Its target.
         state: "running", "waiting" (it is started again after a pause), "failed" or "stopped"; "killed" where its
-            process ended without a word.
-        message: Why it failed or waits, or what it does before it goes on.
+            process ended without a last event.
+        message: Why it failed or waits, or what it does first.
         events: Its newest rows of the table, oldest first.
     """
 
@@ -39,7 +39,7 @@ class JobProgress:
 
     @property
     def at(self) -> datetime:
-        """When it last said something."""
+        """The time of its newest event."""
         at: datetime = self.events[-1]["happened_at"]
         return at
 
@@ -65,7 +65,7 @@ class JobProgress:
 
 
 def is_of(job: str, names: Collection[str]) -> bool:
-    """Whether it is one of the jobs named, or a part of one: what ingests a topic for it, or a step of it."""
+    """Whether it is one of the named jobs, or a part of one: what ingests a topic for it, or a step of it."""
     return job in names or declared_name(job) in names
 
 
@@ -87,17 +87,17 @@ def progress_of(home: Path, jobs: Collection[str] | None = None) -> list[JobProg
     if not has_versions(path):
         return []
     rows: dict[str, list[dict[str, Any]]] = {}
-    dataset, wanted = dataset_of(path), None
+    dataset, condition = dataset_of(path), None
     if jobs is not None:
         with reading(path):
-            there = pc.unique(dataset.to_table(columns=["job"])["job"]).to_pylist()
-        asked = pa.array([job for job in there if is_of(job, jobs)], pa.string())
-        wanted = pc.field("job").isin(asked)
+            all_jobs = pc.unique(dataset.to_table(columns=["job"])["job"]).to_pylist()
+        selected = pa.array([job for job in all_jobs if is_of(job, jobs)], pa.string())
+        condition = pc.field("job").isin(selected)
     with reading(path):
-        events = dataset.to_table(filter=wanted).sort_by("happened_at").to_pylist()
+        events = dataset.to_table(filter=condition).sort_by("happened_at").to_pylist()
     for row in events:
         rows.setdefault(row["job"], []).append(row)
-    return [_of(home, job, found[-_LATEST:]) for job, found in sorted(rows.items())]
+    return [_of(home, job, of_job[-_LATEST:]) for job, of_job in sorted(rows.items())]
 
 
 def _of(home: Path, job: str, events: list[dict[str, Any]]) -> JobProgress:
@@ -106,7 +106,6 @@ def _of(home: Path, job: str, events: list[dict[str, Any]]) -> JobProgress:
     state = last["event"]
     if state in ("started", "batch"):
         state = "running" if running else "killed"
-    begun = (
-        last["event"] != "started" or last is events[-1]
-    )  # what a start had to say is done with its first batch
-    return JobProgress(job, events[-1]["table"], state, last["message"] if begun else None, events)
+    # The message of a start is over with its first batch.
+    is_current = last["event"] != "started" or last is events[-1]
+    return JobProgress(job, events[-1]["table"], state, last["message"] if is_current else None, events)

@@ -12,20 +12,20 @@ from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
 
-Tell = Callable[[DamagedFileError], None]
+Report = Callable[[DamagedFileError], None]
 
 
 def _pass_over(damaged: DamagedFileError) -> None:
-    """Whoever reads the table is told."""
+    """Ignores it: whoever reads the table gets the error."""
 
 
-def job_status(home: Path, ask: AskTopic | None, damaged: Tell = _pass_over) -> list[dict[str, Any]]:
+def job_status(home: Path, ask: AskTopic | None, damaged: Report = _pass_over) -> list[dict[str, Any]]:
     """One object for each table that a job has committed to; of a job with several, the first comes first.
 
     Args:
         home: The home.
         ask: Asks the brokers; where there are none, or a topic is gone, the lag is None.
-        damaged: Is told of each table whose log cannot be read, which is left out.
+        damaged: Takes the error of each table whose log cannot be read, and which is left out.
 
     Returns:
         `{job, target, beside, generation, batch, committed_at, read, lag, totals}`; `read` and `totals` are of the
@@ -33,56 +33,56 @@ def job_status(home: Path, ask: AskTopic | None, damaged: Tell = _pass_over) -> 
         job with several, `beside` names the first: the records that they read are the same.
     """
     return sorted(
-        (_status(table, made, ask) for table, made in _committed(home, damaged=damaged)),
+        (_status(table, batches, ask) for table, batches in _committed(home, damaged=damaged)),
         key=lambda status: (str(status["job"]), status["beside"] is not None),
     )
 
 
 def log_ends(home: Path) -> dict[str, int]:
     """The version that each table's next commit will be."""
-    found = {}
+    ends = {}
     for table in Home(home).tables():
-        with suppress(DamagedFileError):  # who reads it is told
-            found[table] = next_commit(Home(home).table(table))
-    return found
+        with suppress(DamagedFileError):  # whoever reads it gets the error
+            ends[table] = next_commit(Home(home).table(table))
+    return ends
 
 
 def accounts_since(home: Path, ends: Mapping[str, int]) -> dict[str, dict[str, Counter[str]]]:
-    """What became of the rows that each job read since `log_ends` was asked: by table, of several the first one first,
-    and by term, `read` among them."""
-    found: dict[str, dict[str, Counter[str]]] = {}
-    made = [
+    """What became of the rows that each job read since `log_ends`: by table, the first of several first, and by term,
+    including `read`."""
+    accounts: dict[str, dict[str, Counter[str]]] = {}
+    entries = [
         (table, commit.entry)
         for table, commits_of_it in _committed(home, ends)
         for commit in commits_of_it
         if commit.entry is not None
     ]
-    for table, entry in sorted(made, key=lambda each: "beside" in each[1].extra):
-        found.setdefault(entry.job, {}).setdefault(table, Counter()).update(entry.totals)
-    return found
+    for table, entry in sorted(entries, key=lambda each: "beside" in each[1].extra):
+        accounts.setdefault(entry.job, {}).setdefault(table, Counter()).update(entry.totals)
+    return accounts
 
 
 def _committed(
-    home: Path, since: Mapping[str, int] | None = None, *, damaged: Tell = _pass_over
+    home: Path, since: Mapping[str, int] | None = None, *, damaged: Report = _pass_over
 ) -> Iterator[tuple[str, list[Commit]]]:
     for table in Home(home).tables():
         path = Home(home).table(table)
         try:
             log = lineage(path) if since is None else commits(path, since=since.get(table, 0))
-            made = [c for c in log if c.entry is not None and c.entry.is_batch]
+            batches = [c for c in log if c.entry is not None and c.entry.is_batch]
         except DamagedFileError as error:
             damaged(error)
             continue
-        if made:
-            yield table, made
+        if batches:
+            yield table, batches
 
 
-def _status(table: str, made: list[Commit], ask: AskTopic | None) -> dict[str, Any]:
-    last = made[-1]
+def _status(table: str, batches: list[Commit], ask: AskTopic | None) -> dict[str, Any]:
+    last = batches[-1]
     assert last.entry is not None
     totals: Counter[str] = Counter()
     ends: dict[str, dict[int, int]] = {}
-    for commit in made:
+    for commit in batches:
         entry = commit.entry
         if entry is None or entry.generation != last.entry.generation:
             continue
@@ -92,7 +92,7 @@ def _status(table: str, made: list[Commit], ask: AskTopic | None) -> dict[str, A
                 at = ends.setdefault(topic, {})
                 at |= {each: max(end, at.get(each, 0)) for each, (_, end) in partitions.items()}
     read = totals.pop("read", 0)
-    there = bounds_of(ends, ask)
+    bounds = bounds_of(ends, ask)
     moment = datetime.fromtimestamp(last.timestamp_ms / 1000, UTC)
     return {
         "job": last.entry.job,
@@ -102,6 +102,6 @@ def _status(table: str, made: list[Commit], ask: AskTopic | None) -> dict[str, A
         "batch": last.entry.batch,
         "committed_at": moment.strftime("%Y-%m-%d %H:%M:%S"),
         "read": read,
-        "lag": None if there is None else sum(records_behind(there, ends).values()),
+        "lag": None if bounds is None else sum(records_behind(bounds, ends).values()),
         "totals": dict(totals),
     }
