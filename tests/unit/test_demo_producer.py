@@ -66,7 +66,7 @@ def test_replay_whole_plan_every_record_is_reported_and_in_the_log(
     assert chunks == list(range(plan.chunks))
     assert (seen[-1].slices, seen[-1].of_slices) == (len(plan.slices), len(plan.slices))
     assert journal.delivered.total() == len(plan.emissions)
-    assert not journal.found
+    assert not journal.unreported
     assert _ends(log) == dict(journal.delivered)
 
 
@@ -104,7 +104,7 @@ def test_replay_killed_before_the_journal_line_reconciles_and_goes_on(
 
     reread = Journal(tmp_path / "journal")
     assert sum(map(reread.produced, TOPICS)) == len(plan.emissions) + third
-    assert _ends(log) == dict(reread.delivered + reread.found)
+    assert _ends(log) == dict(reread.delivered + reread.unreported)
 
 
 def test_replay_log_shorter_than_the_journal_is_refused(

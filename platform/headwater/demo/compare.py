@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from headwater.demo.oracle import EXPECTATIONS, Oracle, WindowKeys, expected_view
 
 _TOLERANCE = 1e-9
-_SHOWN = 3
+_SAMPLES = 3
 _WINDOWS = "gold.delay_by_carrier"
 
 Key = tuple[str, ...]
@@ -19,7 +19,7 @@ Key = tuple[str, ...]
 class Comparison:
     """One table against the CSV: keys that are missing, not expected, doubled, or have other values.
 
-    `schema` is a sentence where the columns or their types are not those that were promised.
+    `schema` is a sentence if the columns or their types are not the expected ones.
     """
 
     table: str
@@ -52,8 +52,8 @@ class Comparison:
         parts = [self.schema] if self.schema else []
         for what, keys in kinds.items():
             if keys:
-                some = ", ".join("/".join(key) for key in keys[:_SHOWN])
-                parts.append(f"{len(keys)} {what} ({some}{', ...' if len(keys) > _SHOWN else ''})")
+                some = ", ".join("/".join(key) for key in keys[:_SAMPLES])
+                parts.append(f"{len(keys)} {what} ({some}{', ...' if len(keys) > _SAMPLES else ''})")
         return f"{self.table}: " + ("; ".join(parts) or f"{self.rows} rows, all as in the CSV")
 
 
@@ -71,13 +71,15 @@ def compare(oracle: Oracle, table: str, path: Path, version: int | None = None) 
     """
     expectation = EXPECTATIONS[table]
     columns = expectation.columns
-    found = _load(oracle, path, version)
-    own = dict(list(found.items())[: len(columns)])
+    types = _load(oracle, path, version)
+    own = dict(list(types.items())[: len(columns)])
     expected = oracle.connection.execute(f"select count(*) from {expected_view(table)}").fetchall()[0][0]
     if own != columns or list(own) != list(columns):
-        wanted = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-        given = ", ".join(f"{name} {kind}" for name, kind in own.items())
-        return Comparison(table, _count(oracle), expected, schema=f"its columns are {given}, not {wanted}")
+        expected_columns = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        own_columns = ", ".join(f"{name} {kind}" for name, kind in own.items())
+        return Comparison(
+            table, _count(oracle), expected, schema=f"its columns are {own_columns}, not {expected_columns}"
+        )
     values = [name for name in columns if name not in expectation.keys]
     on = " and ".join(f"a.{key} is not distinct from e.{key}" for key in expectation.keys)
     differs = " or ".join(
@@ -155,8 +157,8 @@ def quarantined_flights(oracle: Oracle, path: Path) -> Comparison:
         path: The folder of silver.departures__quarantine.
     """
     _load(oracle, path, None)
-    found = oracle.connection.execute("select decode(_raw)::json->>'flight_id' from actual").fetchall()
-    rows = [flight_id for (flight_id,) in found]
+    raw_rows = oracle.connection.execute("select decode(_raw)::json->>'flight_id' from actual").fetchall()
+    rows = [flight_id for (flight_id,) in raw_rows]
     expected = oracle.flights_that_never_left()
     return Comparison(
         "silver.departures__quarantine",

@@ -66,8 +66,8 @@ def read_month(month: int, days: int = 31) -> list[Flight]:
     with zipfile.ZipFile(archive_path()) as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         header = next(rows)
-        column, wanted, day = header.index("month"), str(month), header.index("day")
-        of_days = (row for row in rows if row[column] == wanted and int(row[day]) <= days)
+        column, month_text, day = header.index("month"), str(month), header.index("day")
+        of_days = (row for row in rows if row[column] == month_text and int(row[day]) <= days)
         return [_flight(dict(zip(header, row, strict=True))) for row in of_days]
 
 

@@ -1,4 +1,4 @@
-"""The demo's own folder `<home>/demo`: what it was asked for, and whether it may go on there."""
+"""The demo's own folder `<home>/demo`: the demo's arguments, and whether it may go on there."""
 
 import fcntl
 import json
@@ -80,6 +80,6 @@ def _other_arguments(root: Path, theirs: dict[str, Any], ours: dict[str, Any]) -
     differing = [name for name in names if theirs.get(name) != ours[name]]
     if not differing:
         return f"{root} was made by another version of the demo: give another --home"
-    made = ", ".join(f"--{name} {theirs.get(name)}" for name in differing)
-    asked = ", ".join(f"--{name} {ours[name]}" for name in differing)
-    return f"{root} was made with {made}, not {asked}: use those, or give another --home"
+    existing = ", ".join(f"--{name} {theirs.get(name)}" for name in differing)
+    requested = ", ".join(f"--{name} {ours[name]}" for name in differing)
+    return f"{root} was made with {existing}, not {requested}: use those, or give another --home"

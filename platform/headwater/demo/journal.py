@@ -9,7 +9,7 @@ and one for records that reached the log though their delivery reports were lost
     {"found": {"departures": {"0": 2}}}
 
 A last line without its newline was being written when the process died, and does not count. The demo is the
-only writer of its topics, so a partition's next offset is the number of records delivered and found.
+only writer of its topics, so a partition's next offset is the number of records delivered and unreported.
 """
 
 import json
@@ -26,14 +26,14 @@ class Journal:
 
     Attributes:
         delivered: Records acknowledged to this producer, by topic and partition.
-        found: Records in the log without a delivery report, by topic and partition.
+        unreported: Records in the log without a delivery report, by topic and partition.
         next_slice: The first slice of the plan that is not wholly delivered.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.delivered: Counter[TopicPartition] = Counter()
-        self.found: Counter[TopicPartition] = Counter()
+        self.unreported: Counter[TopicPartition] = Counter()
         self.next_slice = 0
         text = path.read_text() if path.exists() else ""
         whole, _, torn = text.rpartition("\n")
@@ -44,23 +44,23 @@ class Journal:
 
     def next_offset(self, topic: str, partition: int) -> int:
         """The offset that the partition's next record will get."""
-        return self.delivered[topic, partition] + self.found[topic, partition]
+        return self.delivered[topic, partition] + self.unreported[topic, partition]
 
     def produced(self, topic: str) -> int:
-        """Records of `topic` in the log: delivered and found."""
-        return sum((self.delivered + self.found)[key] for key in self.partitions(topic))
+        """Records of `topic` in the log: delivered and unreported."""
+        return sum((self.delivered + self.unreported)[key] for key in self.partitions(topic))
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """The partitions of `topic` that hold something."""
-        return sorted(key for key in self.delivered + self.found if key[0] == topic)
+        return sorted(key for key in self.delivered + self.unreported if key[0] == topic)
 
     def record_slice(self, index: int, delivered: Mapping[TopicPartition, int]) -> None:
-        """Slice `index` was delivered: so many records for each partition."""
+        """Notes that slice `index` was delivered: so many records for each partition."""
         self._append({"slice": index, "delivered": _nested(delivered)})
 
-    def record_found(self, found: Mapping[TopicPartition, int]) -> None:
-        """The log held these records, and no report of them was kept."""
-        self._append({"found": _nested(found)})
+    def record_unreported(self, counts: Mapping[TopicPartition, int]) -> None:
+        """Notes records that the log holds, but whose reports were lost."""
+        self._append({"found": _nested(counts)})
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class Journal:
 
     def _apply(self, entry: dict[str, Any]) -> None:
         self.delivered.update(_flat(entry.get("delivered", {})))
-        self.found.update(_flat(entry.get("found", {})))
+        self.unreported.update(_flat(entry.get("found", {})))
         if "slice" in entry:
             self.next_slice = entry["slice"] + 1
 

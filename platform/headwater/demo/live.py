@@ -56,7 +56,7 @@ class LivePart:
             plan: What to send.
             journal: What was sent.
             watch: What the jobs committed.
-            show: Whom to tell.
+            show: Shows how it goes.
         """
         self._environment = environment
         self._home = home
@@ -123,15 +123,15 @@ class LivePart:
             pulse: Shows how far they are.
             one_chunk_ahead: The jobs behind tables need only have read what was there at the last call.
         """
-        produced = self._journal.delivered + self._journal.found
+        produced = self._journal.delivered + self._journal.unreported
         rows = self._watch.rows_until() if one_chunk_ahead else None
-        seen, deadline_s = -1, 0.0
+        last_versions, deadline_s = -1, 0.0
         while behind := self._watch.behind(produced, rows):
             self._check(runner)
             self._beat(pulse)
             versions = sum(history.next_version for history in self._watch.tables.values())
-            if versions != seen:
-                seen, deadline_s = versions, time.monotonic() + _PATIENCE_S
+            if versions != last_versions:
+                last_versions, deadline_s = versions, time.monotonic() + _PATIENCE_S
             if time.monotonic() > deadline_s:
                 raise UserError(
                     f"no job committed for {_PATIENCE_S:.0f} s, and {', '.join(behind)} lack events; {_AGAIN}"

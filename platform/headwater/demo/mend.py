@@ -29,7 +29,7 @@ _LATE = f"{TABLE}__late"
 
 @dataclass
 class Mended:
-    """What the backfill was and found.
+    """The backfill and its outcome.
 
     Attributes:
         plan: The plan, as it is stored.
@@ -51,7 +51,7 @@ def mend(context: StageContext, home: DemoHome, oracle: Oracle, show: Show) -> M
         context: The session, the home's tables, the brokers.
         home: The demo's home, which remembers the backfill.
         oracle: What the CSV says.
-        show: Whom to tell.
+        show: Shows how it goes.
 
     Raises:
         UserError: A step of the backfill was refused.
@@ -82,9 +82,9 @@ def mend(context: StageContext, home: DemoHome, oracle: Oracle, show: Show) -> M
 def _planned(context: StageContext, home: DemoHome, job: Job) -> BackfillPlan:
     remembered = home.folder / "backfill"
     if remembered.exists():
-        known = BackfillFolder(context.home, remembered.read_text()).plan()
-        assert isinstance(known, BackfillPlan), "the demo repairs"
-        return known
+        stored = BackfillFolder(context.home, remembered.read_text()).plan()
+        assert isinstance(stored, BackfillPlan), "the demo repairs"
+        return stored
     planned = plan(context, job, reference=f"{MODULE}:{WINDOWED}")
     remembered.write_text(planned.id)
     return planned
@@ -103,7 +103,7 @@ def _look_at_first_version(
         f"before: {len(first.differing):,} of {first.expected:,} windows differ from the CSV, {len(cut):,} for cut "
         f"delays, {len(sums.late_windows):,} for {sums.late_rows:,} late rows"
     )
-    show.say(f"plan {planned.id}: {planned.rows:,} rows from {_told(planned)}")
+    show.say(f"plan {planned.id}: {planned.rows:,} rows from {_ranges_text(planned)}")
     if sums.wrong:
         mended.differences.append(_sentence("windows and late rows do not make the CSV's count", sums.wrong))
     _compare_prediction(first, cut | sums.late_windows, planned, mended)
@@ -151,7 +151,7 @@ def _is_planned(planned: BackfillPlan, window_start: str) -> bool:
     return any(start <= start_us < end for start, end in planned.windows)
 
 
-def _told(planned: BackfillPlan) -> str:
+def _ranges_text(planned: BackfillPlan) -> str:
     return ", ".join(
         f"{topic}-{partition} [{start:,}, {end:,})"
         for topic, partitions in sorted(planned.ranges.items())

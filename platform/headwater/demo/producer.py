@@ -16,7 +16,7 @@ _POLL_S = 0.1
 
 
 class DeliveryError(UserError):
-    """The broker did not take a record, or the log is not the one that the journal speaks of."""
+    """The broker did not take a record, or the log is not the journal's."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ReplayProgress:
 
 
 class Replay:
-    """One run of the producer over what the journal leaves of the plan."""
+    """One run of the producer over the part of the plan that is not in the journal."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Four things that a person would want to know about a month of flights, asked in SQL."""
+"""Four questions about a month of flights, in SQL."""
 
 from dataclasses import dataclass
 from pathlib import Path

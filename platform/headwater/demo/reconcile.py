@@ -1,8 +1,8 @@
 """Compares the log with what the producer remembers and with what the jobs read of it.
 
-After a kill the journal says which slice to go on with. Records of that slice may be in the log already,
-without a report that was kept: `reconcile` reads the log's tail, recognises them by their origin, and notes
-them. The slice is then sent again as a whole; whoever deduplicates by origin sees each event once.
+After a kill the journal says which slice to go on with. Records of that slice may be in the log already, while their
+reports are lost: `reconcile` reads the log's tail, recognises the records by their origin, and notes them. The slice is
+then sent again as a whole; whoever deduplicates by origin sees each event once.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ def reconcile(plan: ReplayPlan, journal: Journal, log: TopicLog) -> int:
     Raises:
         UserError: The log is shorter than the journal says, or holds a record that the demo did not send.
     """
-    known = {emission.event.headers: emission.event for emission in plan.emissions}
-    found: Counter[tuple[str, int]] = Counter()
+    events = {emission.event.headers: emission.event for emission in plan.emissions}
+    unreported: Counter[tuple[str, int]] = Counter()
     for topic in TOPICS:
         for partition in log.partitions(topic):
             start, (_, end) = journal.next_offset(topic, partition), log.offsets(topic, partition)
@@ -40,16 +40,16 @@ def reconcile(plan: ReplayPlan, journal: Journal, log: TopicLog) -> int:
                     "the log lost some; use another --home"
                 )
             for message in log.read(topic, partition, start, end):
-                event = known.get(tuple(message.headers() or ()))
+                event = events.get(tuple(message.headers() or ()))
                 if event is None or (event.topic, event.value) != (topic, message.value()):
                     raise UserError(
                         f"{topic}-{partition} offset {message.offset()} holds a record that is not "
                         "the demo's; use another --home"
                     )
-                found[topic, partition] += 1
-    if found:
-        journal.record_found(found)
-    return found.total()
+                unreported[topic, partition] += 1
+    if unreported:
+        journal.record_unreported(unreported)
+    return unreported.total()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the demo found out, and the form of it that scripts read."""
+"""The outcome of the demo, and its JSON."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -50,7 +50,7 @@ _JUDGED = "silver.departures"
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the demo is asked for: the replay, at most how many events a second (0: no limit), and where."""
+    """What to run: the replay, the most events a second (0: no limit), and the home."""
 
     spec: ReplaySpec
     rate: float
@@ -62,10 +62,10 @@ def run_demo(options: DemoOptions, show: Show) -> DemoResult:
 
     Args:
         options: What to replay, and the home.
-        show: Whom to tell.
+        show: Shows how it goes.
 
     Returns:
-        What was found; `ok` if everything was as it should be.
+        The outcome; `ok` if everything was as it should be.
 
     Raises:
         UserError: It cannot run: another home is needed, a process ended, a job failed.
@@ -101,7 +101,7 @@ class _Demo:
 
     def run(self, existed: bool) -> None:
         if existed:
-            self._say_what_was_found()
+            self._say_progress()
         self._show.step("Starting ZooKeeper, a broker and Spark")
         with ThreadPoolExecutor(1) as pool:
             # The stack is a child of this very thread and must not outlive it; Spark's JVM may start beside it.
@@ -116,10 +116,10 @@ class _Demo:
     def _run_with(self, bootstrap: str, session: "Future[SparkSession]") -> None:
         create_topics(bootstrap)
         with TopicLog(bootstrap) as log:
-            found = reconcile(self._plan, self._journal, log)
-        if found:
+            unreported = reconcile(self._plan, self._journal, log)
+        if unreported:
             self._show.say(
-                f"counted from the log: {counted(found, 'record')} whose delivery reports a kill had lost"
+                f"counted from the log: {counted(unreported, 'record')} whose delivery reports a kill had lost"
             )
         session.result()
         environment = open_environment(self._home.root, bootstrap, app_name=_APP_NAME)
@@ -129,22 +129,22 @@ class _Demo:
         self._mend(environment)
         self._audit(bootstrap)
 
-    def _say_what_was_found(self) -> None:
+    def _say_progress(self) -> None:
         slices = len(self._plan.slices)
         records = sum(map(self._journal.produced, TOPICS))
         self._watch.look()
         batches = {name: len(history.batches) for name, history in self._watch.tables.items()}
-        told = ", ".join(
+        batch_counts = ", ".join(
             f"{name} {counted(count, 'batch', 'batches')}" for name, count in batches.items() if count
         )
         self._show.say(
             f"going on in {self._home.root}: {self._journal.next_slice} of {slices} slices were delivered "
-            f"({counted(records, 'record')}){'; ' + told if told else ''}"
+            f"({counted(records, 'record')}){'; ' + batch_counts if batch_counts else ''}"
         )
 
     def _live(self, environment: JobEnvironment) -> None:
         live = LivePart(environment, self._home, self._plan, self._journal, self._watch, self._show)
-        produced = self._journal.delivered + self._journal.found
+        produced = self._journal.delivered + self._journal.unreported
         if self._journal.next_slice < len(self._plan.slices) or self._watch.behind(produced):
             self._show.step("Events arrive, six jobs run")
             live.run(self._options.rate)
@@ -176,8 +176,8 @@ class _Demo:
         result = run_suite(
             environment.context.spark, self._home.root, _JUDGED, checks=job.checks, keys=("flight_id",)
         )
-        held = sum(outcome.passed for outcome in result.outcomes)
-        self._show.say(f"{held} of {len(result.outcomes)} expectations hold for {result.rows:,} rows")
+        passed = sum(outcome.passed for outcome in result.outcomes)
+        self._show.say(f"{passed} of {len(result.outcomes)} expectations hold for {result.rows:,} rows")
         self._show.say(f"Data Docs: {result.docs.resolve().as_uri()}")
         if not result.passed:
             failed = ", ".join(outcome.name for outcome in result.failed)
@@ -214,17 +214,17 @@ class _Demo:
         for audit in audit_home(self._tables, list(EXPECTATIONS)):
             for sentence in audit.findings:
                 self._differs(sentence)
-            for found in audit.partitions:
-                produced = self._journal.next_offset(found.topic, found.partition)
+            for account in audit.partitions:
+                produced = self._journal.next_offset(account.topic, account.partition)
                 # A job behind a table leaves no account of a batch that brought it no row.
-                whole = (found.start, found.end) == (0, produced) or found.table in TABLES_OF
-                balanced = found.ok and whole
+                whole = (account.start, account.end) == (0, produced) or account.table in TABLES_OF
+                balanced = account.ok and whole
                 if not whole:
                     self._differs(
-                        f"{found.table} accounts for offsets [{found.start}, {found.end}) of {found.topic}-"
-                        f"{found.partition}, {produced} records were produced"
+                        f"{account.table} accounts for offsets [{account.start}, {account.end}) of {account.topic}-"
+                        f"{account.partition}, {produced} records were produced"
                     )
-                self._result.audit.append({**asdict(found), "produced": produced, "ok": balanced})
+                self._result.audit.append({**asdict(account), "produced": produced, "ok": balanced})
         well = sum(entry["ok"] for entry in self._result.audit)
         self._show.say(f"{well} of {len(self._result.audit)} accounts balance")
 
@@ -251,4 +251,4 @@ def _stop(session: "Future[SparkSession]") -> None:
         try:
             session.result().stop()
         except (AnyJvmError, ConnectionError):
-            return  # the JVM ended before; what that broke was said by whoever needed it
+            return  # the JVM ended before; whoever needed it has reported that

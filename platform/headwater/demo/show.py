@@ -1,4 +1,4 @@
-"""Tells people how the demo goes: steps, a progress bar, tables."""
+"""Shows people how the demo goes: steps, a progress bar, tables."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +32,8 @@ class Show:
 
     def step(self, text: str) -> None:
         """A new part begins."""
-        told = Text.assemble((f"[{self.seconds:5.1f} s] ", "dim"), (escaped_text(text), "bold"))
-        self.console.print(told, soft_wrap=True)
+        line = Text.assemble((f"[{self.seconds:5.1f} s] ", "dim"), (escaped_text(text), "bold"))
+        self.console.print(line, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A remark within the part."""
@@ -42,12 +42,12 @@ class Show:
     def table(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
         """Rows of equal keys, numbers to the right."""
         self.say(title)
-        shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name, value in (rows[0] if rows else {}).items():
-            shown.add_column(Text(name), justify="right" if isinstance(value, int | float) else "left")
+            grid.add_column(Text(name), justify="right" if isinstance(value, int | float) else "left")
         for row in rows:
-            shown.add_row(*(Text("" if value is None else escaped(str(value))) for value in row.values()))
-        self.console.print(Padding(shown, (0, 0, 0, 10), expand=False))
+            grid.add_row(*(Text("" if value is None else escaped(str(value))) for value in row.values()))
+        self.console.print(Padding(grid, (0, 0, 0, 10), expand=False))
 
     @contextmanager
     def replay(self, of_slices: int, done: int) -> Iterator["Pulse"]:
@@ -96,15 +96,15 @@ class Pulse:
         self._slices = slices
         self._every_s = every_s
         self._monotonic = monotonic
-        self._shown_s = monotonic()
+        self._last_s = monotonic()
         self._until = ""
 
     def beat(self, sent: int, read: int, progress: ReplayProgress | None = None) -> None:
-        """So many records are in the topics, the jobs have read so many of them, and a slice was delivered."""
+        """Takes how many records are in the topics and how many the jobs have read, and the slice just delivered."""
         if progress is not None:
             self._slices = progress.slices
             self._until = f" until {time.strftime('%d %b %Y', time.gmtime(progress.clock_ms / 1000))}"
         now_s = self._monotonic()
-        if now_s - self._shown_s >= self._every_s:
-            self._shown_s = now_s
+        if now_s - self._last_s >= self._every_s:
+            self._last_s = now_s
             self._show(self._slices, f"events{self._until}: {sent:,} sent, {read:,} read by the jobs")

@@ -39,12 +39,12 @@ def create_topics(bootstrap: str) -> list[str]:
         UserError: The broker refused one.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-    wanted = [
+    new_topics = [
         NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config={"retention.ms": "-1"})
         for topic in TOPICS
     ]
     created = []
-    for topic, future in admin.create_topics(wanted, operation_timeout=_TIMEOUT_S).items():
+    for topic, future in admin.create_topics(new_topics, operation_timeout=_TIMEOUT_S).items():
         try:
             future.result(_TIMEOUT_S)
             created.append(topic)

@@ -1,4 +1,4 @@
-"""Watches the jobs from outside, by what their commits say: how far they read, in how many batches."""
+"""Watches the jobs from outside, through their commits: how far they read, in how many batches."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -24,7 +24,7 @@ TABLES_OF = {
 
 @dataclass
 class TableHistory:
-    """What the commits of one table say so far.
+    """What the commits of one table say up to now.
 
     Attributes:
         next_version: The first version that was not looked at.
