@@ -39,13 +39,13 @@ class Catalog:
 
     def tables(self) -> list[TableRef]:
         """Every table that has at least one commit, by name."""
-        found = []
+        refs = []
         for log_dir in self.tables_dir.glob("*/*/_delta_log"):
             # A folder without a commit is a table that a job is just about to create.
             if any(log_dir.glob("*.json")) or any(log_dir.glob("*.checkpoint*.parquet")):
                 table_dir = log_dir.parent
-                found.append(TableRef(table_dir.parent.name, table_dir.name, table_dir.resolve()))
-        return sorted(found, key=lambda table: table.qualified_name)
+                refs.append(TableRef(table_dir.parent.name, table_dir.name, table_dir.resolve()))
+        return sorted(refs, key=lambda table: table.qualified_name)
 
     def table(self, name: str) -> TableRef:
         """The table that `name` stands for: `schema.name`, in any case, quoted or not.
@@ -54,9 +54,9 @@ class Catalog:
             UnknownTableError: There is none; the message names the nearest.
         """
         tables = self.tables()
-        wanted = name.replace('"', "").replace("`", "").lower()
+        plain_name = name.replace('"', "").replace("`", "").lower()
         for table in tables:
-            if table.qualified_name.lower() == wanted:
+            if table.qualified_name.lower() == plain_name:
                 return table
         raise UnknownTableError(name, [table.qualified_name for table in tables], self.tables_dir)
 
@@ -64,8 +64,8 @@ class Catalog:
         """The tables that stand in the statement as `schema.name`, quoted or not, outside of comments.
 
         A superset of those that it reads: the name may be a text's, or a column's behind an alias. Opening one too
-        many costs some milliseconds, while a parser of each engine's dialect would cost far more. That one of them
-        cannot be opened says nothing as long as the engine does not miss it.
+        many costs some milliseconds, while a parser of each engine's dialect would cost far more. If one cannot be
+        opened, that matters only if the engine misses it.
         """
         named = set()
         for dotted in _DOTTED.findall(without_comments(statement, dialect)):

@@ -24,7 +24,7 @@ At = int | datetime | None
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table pinned at one version: what is committed later is not seen."""
+    """A table pinned at one version: later commits are not read."""
 
     ref: TableRef
     version: int
@@ -36,9 +36,9 @@ class OpenTable:
         Raises:
             SqlError: deltalake cannot read the table.
         """
-        with _pandas_held_back():
+        with _without_pandas():
             from headwater_streams.storage.delta_rows import dataset_of
-        with _telling(
+        with _errors_as(
             f"cannot read {self.ref.qualified_name} without Spark ({{}}): use --engine spark", self.ref
         ):
             rows = dataset_of(self.ref.path, self.delta)
@@ -53,12 +53,12 @@ class OpenTable:
         return rows.replace_schema(pa.schema([declared(field, kinds[field.name]) for field in rows.schema]))
 
     def row_counts(self) -> "list[int | None]":
-        """The rows of each file by Delta's log; None where it does not say.
+        """The rows of each file according to Delta's log; None where it has no number.
 
         Raises:
             SqlError: The log cannot be read that far.
         """
-        with _telling(f"cannot read the log of {self.ref.qualified_name}: {{}}", self.ref):
+        with _errors_as(f"cannot read the log of {self.ref.qualified_name}: {{}}", self.ref):
             counts = self.delta.get_add_actions(flatten=True).column("num_records")
             return list(counts.to_pylist())
 
@@ -86,12 +86,12 @@ def open_table(ref: TableRef, at: At = None) -> OpenTable:
     from headwater_streams.storage.delta_log import require_readable
 
     if at is None:
-        with _telling(f"cannot open table {ref.qualified_name}: {{}}", ref):
+        with _errors_as(f"cannot open table {ref.qualified_name}: {{}}", ref):
             require_readable(ref.path)
             newest = DeltaTable(str(ref.path))
         return OpenTable(ref, newest.version(), newest)
     try:
-        with _telling("{}", ref):
+        with _errors_as("{}", ref):
             delta = DeltaTable(str(ref.path), version=at if isinstance(at, int) else None)
             if isinstance(at, datetime):
                 delta.load_as_version(at)
@@ -127,7 +127,7 @@ def _commit_time(delta: "DeltaTable") -> str:
 
 
 def damage_of(ref: TableRef) -> SqlError | None:
-    """What is damaged of a table that could not be read, as a sentence; None where nothing is."""
+    """The damage of a table that could not be read, as an error; None if it has none."""
     from headwater_streams.storage.delta_files import table_damage
 
     damaged = table_damage(ref.path)
@@ -135,8 +135,8 @@ def damage_of(ref: TableRef) -> SqlError | None:
 
 
 @contextmanager
-def _telling(sentence: str, ref: TableRef) -> Iterator[None]:
-    """Puts whatever deltalake says of a damaged table into a sentence; a panic in Rust is no Exception."""
+def _errors_as(sentence: str, ref: TableRef) -> Iterator[None]:
+    """Raises whatever deltalake raises as a SqlError of this sentence; a panic in Rust is no Exception."""
     try:
         yield
     except BaseException as error:
@@ -152,16 +152,16 @@ class _RefusePandas(importlib.abc.MetaPathFinder):
     ) -> "ModuleSpec | None":
         del path, target
         if fullname == "pandas":
-            raise ModuleNotFoundError("held back: see _pandas_held_back", name=fullname)
+            raise ModuleNotFoundError("left out: see _without_pandas", name=fullname)
         return None
 
 
 @contextmanager
-def _pandas_held_back() -> Iterator[None]:
-    """Keeps `import pyarrow.dataset` from importing pandas, only to ask whether some literal is a Series.
+def _without_pandas() -> Iterator[None]:
+    """Keeps `import pyarrow.dataset` from importing pandas, which it does only to ask whether a literal is a Series.
 
-    Measured: 0.17 s of the half second that `headwater sql` may take. pyarrow asks again where it needs
-    pandas in earnest, so `to_pandas()` works afterwards.
+    Measured: 0.17 s of the half second that `headwater sql` may take. pyarrow imports pandas again where it really
+    needs it, so `to_pandas()` works afterwards.
     """
     if "pandas" in sys.modules or "pyarrow.dataset" in sys.modules:
         yield

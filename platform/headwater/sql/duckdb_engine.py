@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _VARIANT = re.compile(r"\bVARIANT\b")
 _MISSING_TABLE = re.compile(r'(?:Table|View) with name "?(?P<name>[^"]+?)"? does not exist')
 _READING = "reading the stream"
-"""What DuckDB says first of an error of Arrow's."""
+"""DuckDB's message for an error of Arrow's begins so."""
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     # Keeps HUGEINT apart from DECIMAL(38, 0): one prints as a number, the other as text.
@@ -66,7 +66,7 @@ class DuckDBEngine:
             try:
                 self._bind(open_table(ref, self._at))
                 opened.append(ref)
-            except SqlError as error:  # it may be a name in a text, which nobody reads
+            except SqlError as error:  # its name may stand in a text only
                 self._forget(ref)
                 unopened[ref.qualified_name] = error
         try:
@@ -83,7 +83,7 @@ class DuckDBEngine:
         self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{name} AS SELECT * FROM {_quoted(source)}")
 
     def _forget(self, ref: TableRef) -> None:
-        """Takes the name away: a statement must not see the state that an earlier one saw."""
+        """Drops the view: a statement must not read the state that an earlier one read."""
         import duckdb
 
         with suppress(duckdb.CatalogException):  # there is no such schema yet
@@ -111,7 +111,7 @@ class DuckDBEngine:
 
 
 def _arrow_of(relation: "DuckDBPyRelation") -> "pa.Table":
-    """The rows; a column that holds VARIANTs, which would be two binaries each, as JSON."""
+    """The rows, with columns of VARIANTs, which would be two binaries each, as JSON."""
     kinds = [str(kind) for kind in relation.types]
     if not any(map(_VARIANT.search, kinds)):
         return relation.to_arrow_table()

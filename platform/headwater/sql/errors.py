@@ -13,11 +13,11 @@ class SqlError(UserError):
 
 
 class NoVersionError(SqlError):
-    """A table that is sound and has no version that was asked for."""
+    """A sound table that lacks the requested version."""
 
 
 class UnknownTableError(SqlError):
-    """A table that is not there; the message names the nearest ones."""
+    """A table that does not exist; the message names the nearest ones."""
 
     def __init__(self, name: str, existing: Sequence[str], tables_dir: object) -> None:
         super().__init__(_unknown_table_message(name, existing, tables_dir))
@@ -25,7 +25,7 @@ class UnknownTableError(SqlError):
 
 
 def misses(missing: str, table: str) -> bool:
-    """Whether what an engine says is missing, `name` or `schema.name` in any quotes, is this table."""
+    """Whether the name that an engine misses, `name` or `schema.name` in any quotes, is this table's."""
     name = re.sub(r"[\"`]", "", missing).lower()
     return table.lower() == name or table.lower().endswith(f".{name}") or name.endswith(f".{table.lower()}")
 
@@ -40,9 +40,9 @@ def _unknown_table_message(name: str, existing: Sequence[str], tables_dir: objec
 
 def nearest_tables(name: str, existing: Sequence[str]) -> list[str]:
     """The two tables whose names are most like `name`, those with the same last part first."""
-    wanted = name.lower()
-    bare = wanted.rpartition(".")[2]
+    lowered = name.lower()
+    bare = lowered.rpartition(".")[2]
     same_bare = [table for table in existing if table.lower().rpartition(".")[2] == bare]
     by_name = {table.lower(): table for table in existing}
-    alike = [by_name[match] for match in difflib.get_close_matches(wanted, by_name, n=2, cutoff=0.6)]
+    alike = [by_name[match] for match in difflib.get_close_matches(lowered, by_name, n=2, cutoff=0.6)]
     return list(dict.fromkeys(same_bare + alike))[:2]

@@ -1,8 +1,8 @@
-"""SQL as DuckDB and as Spark cut it into texts, comments, words and marks; what they mean is the engine's affair.
+"""Cuts SQL into texts, comments, words and marks, as DuckDB or Spark does; their meaning is left to the engine.
 
 Comments nest in both. In DuckDB only `E'...'` has backslashes, and `$tag$...$tag$` is a text, too. In Spark every text
-has backslashes but `r'...'`, double quotes are a text's, `/*+ ... */` is a hint, and a backslash at the end of a `--`
-comment takes the next line into it.
+except `r'...'` has backslashes, double quotes enclose texts, `/*+ ... */` is a hint, and a backslash at the end of a
+`--` comment continues it on the next line.
 """
 
 import re
@@ -69,32 +69,32 @@ class Part:
 def parts_of(text: str, dialect: Dialect) -> Iterator[Part]:
     """The parts of a text in order; what is between them is white space."""
     pattern, position = _PARTS[dialect], 0
-    while found := pattern.match(text, position):
-        start, position = found.span()
-        group = str(found.lastgroup)
+    while match := pattern.match(text, position):
+        start, position = match.span()
+        group = str(match.lastgroup)
         if group == "begin":
             end = _comment_end(text, position, dialect)
             position = len(text) if end is None else end
             yield Part("comment" if end is not None else "unfinished", start, position)
         elif group in ("word", "mark"):
-            yield Part("word" if group == "word" else "mark", start, position, found.group().upper())
+            yield Part("word" if group == "word" else "mark", start, position, match.group().upper())
         elif group != "space":
             yield Part(_KINDS.get(group) or ("comment" if group == "comment" else "opaque"), start, position)
 
 
 def without_comments(text: str, dialect: Dialect) -> str:
     """The text with a blank in place of each comment."""
-    kept, position = "", 0
+    result, position = "", 0
     for part in parts_of(text, dialect):
         if part.kind == "comment":
-            kept, position = f"{kept}{text[position : part.start]} ", part.end
-    return kept + text[position:]
+            result, position = f"{result}{text[position : part.start]} ", part.end
+    return result + text[position:]
 
 
 def _comment_end(text: str, position: int, dialect: Dialect) -> int | None:
-    """Where the comment ends whose beginning is before `position`; comments nest in both."""
+    """Where the comment that begins before `position` ends; comments nest in both dialects."""
     depth = 1
-    while depth and (found := _COMMENT_ENDS[dialect].search(text, position)):
-        depth += 1 if found.group() == "/*" else -1
-        position = found.end()
+    while depth and (match := _COMMENT_ENDS[dialect].search(text, position)):
+        depth += 1 if match.group() == "/*" else -1
+        position = match.end()
     return None if depth else position

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 CSV_MARKS = ',"\r\n'
-"""What a value in CSV needs quotes for."""
+"""The characters for which a value in CSV needs quotes."""
 
 
 def write_json(result: Result, out: IO[str]) -> None:
@@ -48,25 +48,25 @@ def _finite(value: Any) -> Any:
 def write_csv(result: Result, out: IO[str], *, raw: bool = True, null: str = "") -> None:
     """A header and the rows; structs and arrays are JSON.
 
-    NULL is `null` without quotes, and a text that reads the same has them. Where NULL is nothing, as it is by default,
-    the rows of a single column have quotes in any case: readers of CSV take a blank line for none.
+    NULL is `null` without quotes, and a text that reads the same has them. If `null` is empty, as by default, a NULL in
+    a single column is a pair of quotes: readers of CSV skip a blank line.
 
     Args:
         result: What to write.
         out: Where.
         raw: Whether control characters of the data are written as they are; no terminal should get them.
-        null: What stands for NULL; nothing that CSV would quote.
+        null: What stands for NULL; it must not need quotes.
     """
     if not result.columns:
         return
-    shown = _shown_as(raw)
+    escape = _escape_unless(raw)
     missing = '""' if not null and len(result.columns) == 1 else null
 
     def cell(value: Any) -> str:
-        return missing if value is None else _csv_text(shown(_cell_text(value, null="")), null)
+        return missing if value is None else _csv_text(escape(_cell_text(value, null="")), null)
 
     # Python's own writer, before 3.13, leaves a carriage return without quotes, at which readers end the line.
-    out.write(",".join(_csv_text(shown(name), null) for name in result.columns) + "\n")
+    out.write(",".join(_csv_text(escape(name), null) for name in result.columns) + "\n")
     out.writelines(",".join(map(cell, row)) + "\n" for row in result.rows())
 
 
@@ -90,44 +90,44 @@ def _cell_text(value: Any, *, null: str) -> str:
     return str(value)
 
 
-def _shown_as(raw: bool) -> Callable[[str], str]:
+def _escape_unless(raw: bool) -> Callable[[str], str]:
     return str if raw else escaped_text
 
 
 def print_table(
     result: Result, console: "Console", *, max_rows: int, raw: bool = False, null: str = ""
 ) -> None:
-    """A table, or one line for each value where the columns are too many for the terminal.
+    """A table, or one line for each value if the terminal is too narrow for the columns.
 
     Args:
         result: What to show.
         console: Where; its width decides between the two forms if it is a terminal.
         max_rows: Shows no more than these; 0 shows all.
         raw: Whether control characters of the data, which a terminal obeys, are printed as they are.
-        null: What is shown of NULL.
+        null: What stands for NULL.
     """
     from itertools import islice
 
     if not result.columns:
         console.print("done", style="dim")
         return
-    shown = [
-        [_shown_as(raw)(_cell_text(value, null=null)) for value in row]
+    texts = [
+        [_escape_unless(raw)(_cell_text(value, null=null)) for value in row]
         for row in islice(result.rows(readable_bytes=True), max_rows or None)
     ]
-    columns = tuple(map(_shown_as(raw), result.columns))
-    widths = [max(len(name), *(len(row[index]) for row in shown), 0) for index, name in enumerate(columns)]
+    columns = tuple(map(_escape_unless(raw), result.columns))
+    widths = [max(len(name), *(len(row[index]) for row in texts), 0) for index, name in enumerate(columns)]
     if console.is_terminal and sum(widths) + 3 * len(widths) + 1 > console.width and len(widths) > 1:
-        _print_records(columns, shown, console)
+        _print_records(columns, texts, console)
     else:
-        _print_grid(columns, result.numeric, shown, console)
+        _print_grid(columns, result.numeric, texts, console)
     count = len(result)
-    more = f", the first {len(shown):,} shown (--max-rows 0 shows all)" if len(shown) < count else ""
+    more = f", the first {len(texts):,} shown (--max-rows 0 shows all)" if len(texts) < count else ""
     console.print(f"{counted(count, 'row')}{more}", style="dim", highlight=False)
 
 
 def _print_grid(
-    columns: tuple[str, ...], numeric: Iterable[bool], shown: list[list[str]], console: "Console"
+    columns: tuple[str, ...], numeric: Iterable[bool], texts: list[list[str]], console: "Console"
 ) -> None:
     from rich import box
     from rich.table import Table
@@ -136,20 +136,20 @@ def _print_grid(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, kind in zip(columns, numeric, strict=True):
         table.add_column(Text(name), justify="right" if kind else "left", no_wrap=not console.is_terminal)
-    # rich measures a tab as one column and then makes blanks of it, for which the cell's end is cut off.
-    shown = [[cell.expandtabs() for cell in row] for row in shown]
-    for row in shown:
+    # rich measures a tab as one column, then makes several blanks of it, and cuts off the end of the cell.
+    texts = [[cell.expandtabs() for cell in row] for row in texts]
+    for row in texts:
         table.add_row(*map(Text, row))
     if not console.is_terminal:
-        widen_for(console, table, (*columns, *(cell for row in shown for cell in row)))
+        widen_for(console, table, (*columns, *(cell for row in texts for cell in row)))
     console.print(table)
 
 
-def _print_records(columns: tuple[str, ...], shown: list[list[str]], console: "Console") -> None:
+def _print_records(columns: tuple[str, ...], texts: list[list[str]], console: "Console") -> None:
     from rich.text import Text
 
     name_width = max(len(name) for name in columns)
-    for number, row in enumerate(shown, start=1):
+    for number, row in enumerate(texts, start=1):
         console.rule(f"row {number}", style="dim", align="left")
         for name, cell in zip(columns, row, strict=True):
             console.print(Text(f"{name:<{name_width}}  "), style="bold", end="")

@@ -32,14 +32,14 @@ def run_prompt(
     null: str = "",
     read_line: Callable[[str], str] = input,
 ) -> None:
-    """Reads and answers until the person leaves; errors are told and the prompt goes on.
+    """Reads and answers until the person leaves; errors are printed, and the prompt goes on.
 
     Args:
         session: What answers.
         console: Where answers go.
         max_rows: The most rows shown of an answer; 0 shows all.
         raw: Whether control characters of the data are printed as they are.
-        null: What is shown of NULL.
+        null: What stands for NULL.
         read_line: Gives one line for a prompt, raises EOFError at the end; a test passes its own.
     """
     answer = partial(_answer, session, console=console, max_rows=max_rows, raw=raw, null=null)

@@ -15,7 +15,7 @@ class Result:
     Attributes:
         columns: Unique names; the second `a` is called `a_1`.
         table: The values as Arrow; its own column names may repeat.
-        is_whole: Whether all that was asked for could be read; the rest is there all the same.
+        is_whole: Whether everything that was requested could be read; if not, the table has what could be.
     """
 
     columns: tuple[str, ...]
@@ -41,7 +41,7 @@ class Result:
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Which columns hold numbers, for those who line them up."""
+        """Which columns hold numbers, which are aligned."""
         import pyarrow.types as types
 
         def is_number(kind: Any) -> bool:
@@ -73,14 +73,14 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
         >>> unique_names(["a", "a", "a_1"])
         ('a', 'a_2', 'a_1')
     """
-    taken = set(names)
-    given: set[str] = set()
+    reserved = set(names)
+    used: set[str] = set()
     unique = []
     for name in names:
         candidate, number = name, 0
-        while candidate in given or (number > 0 and candidate in taken):
+        while candidate in used or (number > 0 and candidate in reserved):
             number += 1
             candidate = f"{name}_{number}"
-        given.add(candidate)
+        used.add(candidate)
         unique.append(candidate)
     return tuple(unique)

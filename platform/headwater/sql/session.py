@@ -73,10 +73,10 @@ class SqlSession:
         return Result.from_rows([], []) if result is None else result
 
     def tables(self) -> Result:
-        """The tables, their versions and row counts (from Delta's log; null where a file does not say).
+        """The tables, their versions and row counts (from Delta's log; null if it lacks the number for a file).
 
-        `problem` says why one cannot be opened; the others are listed all the same. The result is whole if none is
-        damaged: that one is younger than what `at` asks for is no damage.
+        `problem` says why a table cannot be opened; the others are listed all the same. The result is whole if no table
+        is damaged; one that is younger than `at` is not damaged.
         """
         import pyarrow as pa
 
@@ -95,7 +95,7 @@ class SqlSession:
     def _state(
         self, ref: TableRef
     ) -> tuple[tuple[str, int | None, int | None, int | None, str | None], bool]:
-        """What is listed of a table, and whether it is damaged."""
+        """A table's row in the list, and whether the table is damaged."""
         try:
             table = open_table(ref, self._at)
             counts = table.row_counts()

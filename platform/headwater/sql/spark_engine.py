@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _JAVA_CLASS = re.compile(r"^(?:\w+\.)+\w+: ")
-# What the session's catalog would forget, and the folder would keep.
+# Only the session's catalog would forget the table: its folder would stay.
 _DROP = re.compile(r"\s*drop\s+(?:table|schema|database|namespace)\b", re.IGNORECASE)
 
 
@@ -70,12 +70,12 @@ class SparkEngine:
         for ref in self._catalog.named_in(statement, "spark"):
             try:
                 self._bind(ref)
-            except SqlError as error:  # it may be a name in a text, which nobody reads
+            except SqlError as error:  # its name may stand in a text only
                 unopened[ref.qualified_name] = error
             except (PySparkException, AnyJvmError) as error:
                 reason = str(self._explained(error, {})).splitlines()[0]
-                told = SqlError(f"cannot open table {ref.qualified_name}: {reason}")
-                unopened[ref.qualified_name] = damage_of(ref) or told
+                failure = SqlError(f"cannot open table {ref.qualified_name}: {reason}")
+                unopened[ref.qualified_name] = damage_of(ref) or failure
         try:
             frame = self._spark.sql(statement)
             return Result.from_arrow(arrow_of(frame)) if frame.columns else None
@@ -107,7 +107,7 @@ class SparkEngine:
         if damaged is not None:
             return SqlError(str(damaged))
         if not isinstance(error, PySparkException):
-            # Java's own exceptions: what they say, not in which call of Py4J.
+            # Java's own exceptions: their message, without the call of Py4J.
             java = getattr(error, "java_exception", None)
             message = str(error if java is None else java.toString()).splitlines()[0]
             return SqlError(_JAVA_CLASS.sub("", message))
@@ -125,13 +125,13 @@ class SparkEngine:
         return SqlError(message.split(";\n'")[0])
 
     def close(self) -> None:
-        """Stops the session and removes what it kept for its schemas."""
+        """Stops the session and removes its schemas' folders."""
         self._spark.stop()
         shutil.rmtree(self._schemas_dir, ignore_errors=True)
 
 
 def arrow_of(frame: "DataFrame") -> "pa.Table":
-    """The rows; a column that holds VARIANTs, of which PySpark makes two binaries each, as JSON."""
+    """The rows, with columns of VARIANTs, of which PySpark makes two binaries each, as JSON."""
     from pyspark.sql import functions as F
 
     with_variants = [_holds_variant(field.dataType) for field in frame.schema]

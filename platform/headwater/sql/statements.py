@@ -10,9 +10,9 @@ _BEFORE_STATEMENT = frozenset({";", "BEGIN", "ATOMIC", "THEN", "ELSE", "DO", "LO
 
 
 def split_statements(text: str, dialect: Dialect = "duckdb") -> tuple[list[str], str]:
-    """Splits text into complete statements and the rest that no semicolon has ended yet.
+    """Splits text into complete statements and a rest that no semicolon has ended yet.
 
-    A statement is as it was written, its hints and comments included; comments before and behind it are dropped.
+    A statement is unchanged, with its hints and comments; comments before and behind it are dropped.
 
     Example:
         >>> split_statements("select ';' as a; select 2 -- and so on")
@@ -21,8 +21,8 @@ def split_statements(text: str, dialect: Dialect = "duckdb") -> tuple[list[str],
         (['begin select 1; end'], 'select 2')
     """
     statements: list[str] = []
-    for spoken, is_ended in _statements(text, dialect):
-        statement = text[spoken[0].start : spoken[-1].end] if spoken else ""
+    for parts, is_ended in _statements(text, dialect):
+        statement = text[parts[0].start : parts[-1].end] if parts else ""
         if not is_ended:
             return statements, statement
         if statement:
@@ -38,7 +38,7 @@ def all_statements(text: str, dialect: Dialect = "duckdb") -> list[str]:
 
 def _statements(text: str, dialect: Dialect) -> Iterator[tuple[Sequence[Part], bool]]:
     """The parts of each statement without its comments at both ends and its semicolon, and whether it had one."""
-    spoken: list[Part] = []
+    parts: list[Part] = []
     block = _Block()
     for part in parts_of(text, dialect):
         if part.kind == "comment":
@@ -46,17 +46,17 @@ def _statements(text: str, dialect: Dialect) -> Iterator[tuple[Sequence[Part], b
         if dialect == "spark":
             block.see(part)
         if part.upper == ";" and not block.is_open:
-            yield spoken, True
-            spoken, block = [], _Block()
+            yield parts, True
+            parts, block = [], _Block()
         else:
-            spoken.append(part)
-    yield spoken, False
+            parts.append(part)
+    yield parts, False
 
 
 class _Block:
     """How deep a statement of Spark is in `BEGIN ... END`, whose semicolons end no statement of ours.
 
-    What an END ends is known by what comes behind it, so each word is judged when the next one is seen.
+    The word behind an END says what it ends, so each word is judged when the next one is read.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """VARIANT, which neither engine gives to Arrow as a value: it goes there as JSON in a struct of one field of ours.
 
-In a table's files it is a struct of two binaries, which DuckDB takes for one only where Arrow's field says so.
+In a table's files it is a struct of two binaries, which DuckDB takes for a VARIANT only if Arrow's field is marked.
 """
 
 import json
@@ -31,7 +31,7 @@ def variant_values(texts: Iterable[str | None]) -> list[Any]:
 
 
 def declared(field: Any, kind: Any) -> Any:
-    """An Arrow field that says so of each VARIANT in it, by the field's type in Delta."""
+    """An Arrow field in which each VARIANT is marked as one, by the field's type in Delta."""
     import pyarrow as pa
     from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType
 
