@@ -34,7 +34,7 @@ from headwater.stack.spec import stack_spec
 from headwater.stack.state import (
     Member,
     StackState,
-    left_state,
+    killed_state,
     read_end,
     running_state,
     unlisted,
@@ -181,7 +181,7 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
         parent = unlisted_parent(folder)
         if parent is not None:
             print_line(unlisted(folder, parent))
-        elif left_state(folder) is not None:
+        elif killed_state(folder) is not None:
             print_line(
                 f"no stack runs over {folder}: the last one was killed, and headwater up starts it again"
             )

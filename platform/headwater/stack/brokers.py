@@ -12,7 +12,7 @@ from headwater.stack.ports import format_address
 from headwater.stack.processes import start_child
 from headwater.stack.spec import StackSpec
 
-# What `python -m headwater_broker` means by its exit status is what `headwater up` means by it.
+# `headwater up` passes these exit statuses of `python -m headwater_broker` on.
 _PASSED_ON = (EXIT_USAGE, EXIT_PORT_IN_USE, EXIT_DEPENDENCY)
 
 
@@ -35,7 +35,7 @@ class BrokerProcess:
         self._port = spec.port_of(index)
         self._zookeeper = zookeeper
         self._log_start = 0
-        self._said = b""
+        self._output = b""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -65,7 +65,7 @@ class BrokerProcess:
             self._log_start = log.tell()
             self._process = start_child(
                 [
-                    # -P: whatever lies in the current folder is not on the broker's path.
+                    # -P: the current folder is not on the broker's path.
                     *(sys.executable, "-P", "-m", "headwater_broker"),
                     *("--id", str(self.id)),
                     *("--listen", format_address(self._spec.host, self._port)),
@@ -79,20 +79,20 @@ class BrokerProcess:
         os.set_blocking(self.stdout_fd, False)
 
     def read_ready(self) -> bool:
-        """Take in what the process said on standard output; True once that includes its ready line."""
+        """Read what the process has printed on standard output; True once that includes its ready line."""
         try:
             while chunk := os.read(self.stdout_fd, 4096):
-                self._said += chunk
+                self._output += chunk
         except BlockingIOError:
             pass
-        for line in self._said.decode("utf-8", "replace").splitlines():
+        for line in self._output.decode("utf-8", "replace").splitlines():
             word, _, address = line.partition(" ")
             if word == "ready" and address:
                 self.address = address.strip()
         return bool(self.address)
 
     def failure(self) -> UserError:
-        """Why the process, which has ended, did so, with the exit status that `headwater up` owes for it."""
+        """Why the process has ended, with the exit status that `headwater up` returns for it."""
         status = self.process.returncode
         lines = lines_since(self.log, self._log_start)
         if status in _PASSED_ON and lines:

@@ -23,7 +23,7 @@ from headwater.stack.local import absent_brokers, data_dir
 from headwater.stack.places import jars_dir, pyspark_jars_dir
 from headwater.stack.ports import format_address, is_free
 from headwater.stack.spec import ensemble_addresses
-from headwater.stack.state import left_state, running_state, unlisted, unlisted_parent
+from headwater.stack.state import killed_state, running_state, unlisted, unlisted_parent
 from headwater.stack.zookeeper import check_ensemble
 
 # The libraries whose versions matter when something goes wrong, and the extra that brings each.
@@ -48,7 +48,7 @@ class Finding:
     Attributes:
         subject: What was looked at.
         state: `ok`; `missing`, for something that only a part of the verbs needs; or `wrong`.
-        detail: What was found, or what to do.
+        detail: The result, or what to do.
     """
 
     subject: str
@@ -68,7 +68,7 @@ def examine(
         data: The stack's data folder; None: the one in the home.
     """
     data = (data or data_dir(home)).absolute()
-    found = [
+    findings = [
         Finding("python", "ok", f"{sys.version.split()[0]} in {sys.prefix}"),
         *_spark(environ),
         _guarded("zookeeper", lambda: _zookeeper(settings)),
@@ -80,12 +80,12 @@ def examine(
     ]
     foreign_spark = environ.get("SPARK_HOME")
     if foreign_spark:
-        found.append(
+        findings.append(
             Finding(
                 "SPARK_HOME", "ok", f"{foreign_spark} is left alone: Headwater uses the PySpark of its own"
             )
         )
-    return found
+    return findings
 
 
 def _spark(environ: Mapping[str, str]) -> list[Finding]:
@@ -130,9 +130,9 @@ def _stack(data: Path, settings: Settings) -> Finding:
     state = running_state(data)
     if state is not None and state.missing:
         missing = ", ".join(f"{member.name} ({member.condition})" for member in state.missing)
-        there = f"runs on {state.bootstrap}" if state.bootstrap else "runs"
+        running = f"runs on {state.bootstrap}" if state.bootstrap else "runs"
         return Finding(
-            "stack", "wrong", f"{there} without {missing}: run headwater up, which starts it again"
+            "stack", "wrong", f"{running} without {missing}: run headwater up, which starts it again"
         )
     if state is not None:
         absent = absent_brokers(data, [each.id for each in state.brokers if each.id is not None])
@@ -140,12 +140,12 @@ def _stack(data: Path, settings: Settings) -> Finding:
     parent = unlisted_parent(data)
     if parent is not None:
         return Finding("stack", "wrong", unlisted(data, parent))
-    if left_state(data) is not None:
+    if killed_state(data) is not None:
         return Finding("stack", "wrong", "was killed: run headwater up, which starts it again")
     host, port = settings.stack.host, settings.stack.port
-    taken = [each for each in range(port, port + settings.stack.brokers) if port and not is_free(host, each)]
-    if taken:
-        listed = ", ".join(format_address(host, each) for each in taken)
+    busy = [each for each in range(port, port + settings.stack.brokers) if port and not is_free(host, each)]
+    if busy:
+        listed = ", ".join(format_address(host, each) for each in busy)
         return Finding("stack", "wrong", f"another process listens on {listed}: headwater up needs --port")
     return Finding("stack", "ok", f"not running; {format_address(host, port)} is free")
 
@@ -169,14 +169,14 @@ def _files(home: Path) -> list[Finding]:
         return []
     from headwater.running.home_damage import home_damage
 
-    found = [Finding("files", "wrong", str(each)) for each in home_damage(home)]
-    return found or [Finding("files", "ok", "checkpoints, tables and backfills are as they were written")]
+    findings = [Finding("files", "wrong", str(each)) for each in home_damage(home)]
+    return findings or [Finding("files", "ok", "checkpoints, tables and backfills are as they were written")]
 
 
 def _records(data: Path) -> list[str]:
-    found = [*lost_records(data), *offline_partitions(data), *unreadable_records(data)]
+    sentences = [*lost_records(data), *offline_partitions(data), *unreadable_records(data)]
     is_running = running_state(data) is not None or unlisted_parent(data) is not None
-    return found if is_running else [*lost_partitions(data), *found]
+    return sentences if is_running else [*lost_partitions(data), *sentences]
 
 
 def _library(name: str, extra: str) -> Finding:

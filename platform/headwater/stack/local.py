@@ -20,7 +20,7 @@ from headwater.stack.state import (
     START_MISSING,
     Member,
     StackState,
-    left_state,
+    killed_state,
     running_state,
     unlisted,
     unlisted_parent,
@@ -33,7 +33,7 @@ _LISTED_WITHIN_S = 5.0
 
 
 def data_dir(home: Path) -> Path:
-    """Where a home's stack keeps its data unless told otherwise."""
+    """Where a home's stack keeps its data by default."""
     return home / "stack"
 
 
@@ -45,7 +45,7 @@ class Started:
         state: Its processes and addresses.
         already_running: True if it was there before.
         started_again: Names of its processes that had ended while others went on.
-        was_killed: Whether the stack before was killed, and so left what it was written down as.
+        was_killed: Whether the stack before it was killed, and its state file was still there.
     """
 
     state: StackState
@@ -55,26 +55,26 @@ class Started:
 
 
 def differences(spec: StackSpec, running: StackState) -> list[tuple[str, object, str]]:
-    """What a running stack has otherwise than was asked for: the setting, what was asked for, what the stack has."""
+    """How a running stack differs from the requested one: the setting, what was requested, what the stack has."""
     brokers = sorted(running.brokers, key=lambda each: each.id or 0)
     embeds = any(each.role == "zookeeper" for each in running.members)
     first = brokers[0].address if brokers else ""
-    found: list[tuple[str, object, str]] = []
+    differing: list[tuple[str, object, str]] = []
     if len(brokers) != len(spec.broker_ids):
-        found.append(("stack.brokers", len(spec.broker_ids), counted(len(brokers), "broker")))
+        differing.append(("stack.brokers", len(spec.broker_ids), counted(len(brokers), "broker")))
     if spec.port and not first.endswith(f":{spec.port}"):
-        found.append(("stack.port", spec.port, f"its first broker at {first}"))
+        differing.append(("stack.port", spec.port, f"its first broker at {first}"))
     if running.host and spec.host != running.host:
-        found.append(("stack.host", spec.host, f"the address {running.host}"))
+        differing.append(("stack.host", spec.host, f"the address {running.host}"))
     if spec.coordinator != running.coordinator:
-        found.append(("stack.coordinator", spec.coordinator, f"the coordinator {running.coordinator}"))
+        differing.append(("stack.coordinator", spec.coordinator, f"the coordinator {running.coordinator}"))
     elif spec.zookeeper and (embeds or spec.zookeeper != running.zookeeper):
-        found.append(("stack.zookeeper", spec.zookeeper, f"ZooKeeper at {running.zookeeper}"))
-    return found
+        differing.append(("stack.zookeeper", spec.zookeeper, f"ZooKeeper at {running.zookeeper}"))
+    return differing
 
 
 def other_properties(spec: StackSpec, running: StackState) -> list[tuple[str, str, str]]:
-    """Which broker properties a running stack was not started with: the name, what was asked for, what it has."""
+    """The broker properties that a running stack was not started with: the name, what was requested, what it has."""
     before = running.properties
     if before is None:
         return []
@@ -88,7 +88,7 @@ def other_properties(spec: StackSpec, running: StackState) -> list[tuple[str, st
 def start_detached(spec: StackSpec) -> Started:
     """Start a stack that goes on when this process ends.
 
-    One that already runs over that data is left alone, but for what it lacks: that is started again.
+    One that already runs over that data is left alone, except that its missing processes are started again.
 
     Raises:
         UserError: If it does not come up, with the reason and exit status of `headwater up --foreground`.
@@ -101,7 +101,7 @@ def start_detached(spec: StackSpec) -> Started:
             return Started(completed, already_running=True, started_again=missing)
     elif running is not None:
         return Started(running, already_running=True)
-    was_killed = left_state(spec.data) is not None
+    was_killed = killed_state(spec.data) is not None
     log_path = spec.data / "up.log"
     with open_log(log_path) as log:
         log_start = log.tell()
@@ -185,13 +185,13 @@ def bootstrap_of(home: Path) -> str:
 
 
 def known_bootstrap(home: Path) -> str:
-    """The addresses of the brokers that run over a home; empty where none do."""
+    """The addresses of the brokers that run over a home; empty if none do."""
     state = running_state(data_dir(home))
     return state.bootstrap if state is not None else ""
 
 
 def _complete(spec: StackSpec, before: StackState) -> StackState | None:
-    """Has a running stack start again what it lacks; None if it ends meanwhile, as it does without any broker.
+    """Makes a running stack start its missing processes; None if it ends meanwhile, as it does without any broker.
 
     Raises:
         UserError: A process does not come up.
@@ -233,7 +233,7 @@ def _check_port(broker: Member) -> None:
 
 
 def _listed_again(data: Path) -> StackState | None:
-    """Has a stack whose stack.json is gone or damaged write it again; None where there is none, or it is starting."""
+    """Makes a stack write its stack.json again, if it is gone or damaged; None if no stack runs, or it is starting."""
     parent = unlisted_parent(data)
     if parent is None:
         return None
@@ -245,7 +245,7 @@ def _listed_again(data: Path) -> StackState | None:
 
 
 def absent_brokers(data: Path, ids: Collection[int]) -> str:
-    """A sentence about brokers that have data here and are none of those that run; empty where there are none."""
+    """A sentence about brokers that have data here and do not run; empty if there are none."""
     folders = {path.parts[-3] for path in data.glob("broker-*/log/meta.properties")}
     numbers = {int(number) for each in folders if is_natural(number := each.removeprefix("broker-"))}
     absent = sorted(numbers - set(ids))
@@ -263,7 +263,7 @@ def absent_brokers(data: Path, ids: Collection[int]) -> str:
 
 
 def _signal(parent: int, number: signal.Signals) -> None:
-    """Sends a signal to a stack's parent process; nothing happens where it has ended.
+    """Sends a signal to a stack's parent process; does nothing if it has ended.
 
     Raises:
         UserError: It may not be signalled.
@@ -289,7 +289,7 @@ def _command(spec: StackSpec) -> list[str]:
 def _await_ready(
     spec: StackSpec, parent: subprocess.Popen[bytes], log_path: Path, log_start: int
 ) -> StackState:
-    """Wait for the ready line; the parent has its own deadlines, so it always says something in the end."""
+    """Wait for the ready line; the parent has deadlines of its own, so it prints one or ends."""
     assert parent.stdout is not None
     with parent.stdout as stdout:
         line = stdout.readline()
@@ -298,6 +298,6 @@ def _await_ready(
         if state is not None:
             return state
     status = parent.wait()
-    said = lines_since(log_path, log_start)
-    message = said[-1].removeprefix("headwater: ") if said else f"the stack ended with status {status}"
+    lines = lines_since(log_path, log_start)
+    message = lines[-1].removeprefix("headwater: ") if lines else f"the stack ended with status {status}"
     raise UserError(message, status if status > 0 else 1)

@@ -33,15 +33,15 @@ def packages_zip(folder: Path, modules: Iterable[Path] = ()) -> Path:
 
 
 def modules_beside(job_modules: Iterable[Path]) -> set[Path]:
-    """The modules that job modules imported from their own folders, themselves left out."""
+    """The other modules that job modules imported from their own folders."""
     paths = set(job_modules)
     folders = {path.parent for path in paths}
-    found = set()
+    neighbours = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if file and Path(file).parent in folders and Path(file) not in paths:
-            found.add(Path(file))
-    return found
+            neighbours.add(Path(file))
+    return neighbours
 
 
 def _package_files() -> Iterator[tuple[Path, str]]:

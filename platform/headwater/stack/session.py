@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
 from headwater.stack.classes import archive_options
-from headwater.stack.cluster import require_master, tell_of_no_worker
+from headwater.stack.cluster import require_master, warn_without_worker
 from headwater.stack.jars import jar_paths
 from headwater.stack.java import find_java
 from headwater.stack.launching import (
@@ -98,16 +98,16 @@ def session_conf(
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
-        # A stage that turns out empty would be replaced by nothing, and what is observed in it would never be told: the
-        # account of a batch without a match would be waited for, for ever.
+        # A stage that turns out empty would be dropped together with its observed metrics: a batch without a match
+        # would wait for its account for ever.
         "spark.sql.adaptive.optimizer.excludedRules": (
             "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
         ),
-        # What a batch of a stateful job made is kept until it is written; to try encodings on each column of it took a
-        # tenth of a wide join's CPU time.
+        # The result of a stateful job's batch is cached until it is written; to try encodings on each of its columns
+        # took a tenth of a wide join's CPU time.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
-        # No two records share an offset, and timestamps stand in order, which the codec sees: to look for a dictionary
-        # of them took 7 % of the CPU time of a job that passes rows through.
+        # Offsets are unique, and timestamps are in order, which the codec uses: to look for a dictionary of them took
+        # 7 % of the CPU time of a job that passes rows through.
         "spark.hadoop.parquet.enable.dictionary#_offset": "false",
         "spark.hadoop.parquet.enable.dictionary#_timestamp": "false",
         # Parquet looks for 0.0 in a file's dictionary by its bits: `x = 0` would pass over a file whose zeros are -0.0.
@@ -130,21 +130,21 @@ def session_conf(
 def java_conf(
     conf: Mapping[str, str], environ: Mapping[str, str], *, is_brief: bool = False
 ) -> dict[str, str]:
-    """The driver's garbage collector, the pages of its memory, and for some seconds its first compiler alone; nothing
-    where options of Java are given in place of our own or name a collector: Java does not start with two."""
-    given = [
+    """Java's options for the driver: its garbage collector, large pages, and in a brief session the first compiler
+    alone; nothing if the settings replace these options, or others name a collector: Java does not start with two."""
+    all_options = [
         conf.get("spark.driver.extraJavaOptions", ""),
         *(environ.get(name, "") for name in _JAVA_VARIABLES),
     ]
-    if _DEFAULT_OPTIONS in conf or any(_A_COLLECTOR.search(options) for options in given):
+    if _DEFAULT_OPTIONS in conf or any(_A_COLLECTOR.search(options) for options in all_options):
         return {}
     options = [_COLLECTOR, _LARGE_PAGES if _has_large_pages() else "", _FIRST_COMPILER if is_brief else ""]
     return {_DEFAULT_OPTIONS: " ".join(filter(None, options))}
 
 
 def _has_large_pages() -> bool:
-    """Whether the kernel gives large pages to who asks: Java says a word of it where it does not, and knows the option
-    on Linux alone."""
+    """Whether the kernel gives large pages on request. Java prints a warning if it does not, and knows the option on
+    Linux alone."""
     try:
         return "[never]" not in _KERNEL_SAYS.read_text()
     except OSError:
@@ -213,7 +213,7 @@ def spark_session(
     _silence_statement_errors()
     know_classes(session)
     few_round_trips(session)
-    tell_of_no_worker(session)
+    warn_without_worker(session)
     return session
 
 

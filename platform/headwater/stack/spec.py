@@ -1,4 +1,4 @@
-"""What a local stack is to be, before anything of it runs."""
+"""The description of a local stack, before anything of it runs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _PLACES = {
     "log.dirs": "a stack keeps its data in --data",
     "zookeeper.connect": "give --zookeeper",
 }
-"""Broker properties that a stack decides itself, and what to do instead: taken, they would change nothing."""
+"""Broker properties that a stack decides itself, and what to do instead: they would have no effect."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ _DIGEST = "digest"
 _ENDED = "stack.ended"
 
 START_MISSING = signal.SIGURG
-"""Has a stack's parent process start its missing brokers. It is one that does nothing to a process that does not know
-it: the stack may have been started by an older version."""
+"""Makes a stack's parent process start its missing brokers. By default the signal does nothing: an older version, which
+does not handle it, may have started the stack."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Member:
     Attributes:
         role: `zookeeper` or `broker`.
         id: The broker's number; None for ZooKeeper.
-        address: Where it listens, as clients are told; empty until it is ready.
+        address: The address that clients use; empty until it is ready.
         pid: Its process number.
         start_ticks: When that process started, so that a number used again is not mistaken for it.
     """
@@ -47,7 +47,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """As people are told of it."""
+        """Its name in messages."""
         return "ZooKeeper" if self.id is None else f"{self.role} {self.id}"
 
     @property
@@ -60,7 +60,7 @@ class Member:
 
 @dataclass(frozen=True)
 class StackState:
-    """A stack as its parent process last wrote it down.
+    """A stack as its parent process last recorded it.
 
     Attributes:
         pid: The parent's process number.
@@ -70,8 +70,8 @@ class StackState:
         coordinator: `zookeeper` or `memory`.
         zookeeper: ZooKeeper's address, embedded or not; empty with the memory coordinator.
         members: The child processes.
-        host: The address that the brokers were told to listen on; empty where an older version wrote this.
-        properties: The broker properties that it was started with; None where an older version wrote this.
+        host: The address that the brokers were started with; empty if an older version wrote this.
+        properties: The broker properties that it was started with; None if an older version wrote this.
     """
 
     pid: int
@@ -123,8 +123,8 @@ def running_state(data: Path) -> StackState | None:
     return state if state is not None and state.ready and state.is_alive else None
 
 
-def left_state(data: Path) -> StackState | None:
-    """The state of a stack whose parent process was killed: one that is stopped, or fails, leaves none."""
+def killed_state(data: Path) -> StackState | None:
+    """The state of a stack whose parent process was killed: one that was stopped, or failed, has removed its state."""
     state = read_state(data)
     return state if state is not None and not state.is_alive else None
 
@@ -157,7 +157,7 @@ def open_lock(data: Path) -> IO[str]:
 
 
 def note_parent(lock: IO[str]) -> None:
-    """Writes this process into the lock that it holds: a stack is found by it where stack.json is damaged."""
+    """Writes this process into the lock that it holds, by which a stack is found if stack.json is damaged."""
     with suppress(OSError):  # of a full disk
         lock.truncate(0)
         lock.write(f"{os.getpid()} {start_ticks(os.getpid())}\n")
@@ -183,13 +183,13 @@ def unlisted(data: Path, pid: int) -> str:
 
 
 def write_end(data: Path, reason: str) -> None:
-    """Keeps why a stack that was ready ended by itself; where the disk does not take that, its log has it alone."""
+    """Records why a stack that was ready ended by itself; if the disk does not take that, only its log says so."""
     with suppress(OSError):
         (data / _ENDED).write_text(f"{reason}\n", encoding="utf-8")
 
 
 def read_end(data: Path) -> str:
-    """Why the last stack over this data ended by itself; empty where it did not, or another was started since."""
+    """Why the last stack over this data ended by itself; empty if it did not, or another was started since."""
     try:
         return (data / _ENDED).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):

@@ -38,8 +38,8 @@ from headwater.stack.zookeeper import EmbeddedZooKeeper, check_ensemble
 _PREVIOUS_CHILDREN_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _ENDED = -1  # no process has started then
-# ZooKeeper keeps everything on disk, and brokers serve the partitions that they lead while they wait for it: one that
-# ended is started again for as long as they run, after pauses where it does not stay, as on a full disk.
+# ZooKeeper keeps everything on disk, and brokers serve the partitions that they lead while they wait for it. So if it
+# ends, it is started again for as long as they run, after pauses if it ends again, as on a full disk.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _STAYS_S = 60.0
@@ -175,10 +175,10 @@ class Supervisor:
                 time.sleep(_POLL_S)
 
     def _check_coordinator(self) -> None:
-        """A cluster stays with the coordinator that it was begun with."""
+        """Refuses another coordinator than the one that the cluster was begun with."""
         spec = self._spec
-        kept = [spec.data / f"broker-{each}" / "log" / "coordinator.json" for each in spec.broker_ids]
-        if spec.coordinator != "memory" and any(file.exists() for file in kept):
+        memory_files = [spec.data / f"broker-{each}" / "log" / "coordinator.json" for each in spec.broker_ids]
+        if spec.coordinator != "memory" and any(file.exists() for file in memory_files):
             raise UsageError(
                 f"the stack in {spec.data} was begun with --coordinator memory: give it again, or choose another "
                 "--home"
@@ -206,7 +206,7 @@ class Supervisor:
             )
 
     def _tell(self, sentence: str) -> None:
-        with suppress(OSError):  # where it goes may lie on a disk that is full
+        with suppress(OSError):  # standard error may go to a full disk
             self._show(sentence)
 
     # -- run
@@ -260,7 +260,7 @@ class Supervisor:
         self._write_state()
 
     def _look_after_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
-        """Start ZooKeeper, which has ended, again: at once, or after a pause where that was tried just before."""
+        """Start ZooKeeper again, which has ended: at once, or after a pause if it was started just before."""
         now = time.monotonic()
         if self._zookeeper_due_s is None:
             if now - self._zookeeper_started_s > _STAYS_S:
@@ -278,7 +278,7 @@ class Supervisor:
             zookeeper.start(self._spec.ready_timeout_s, self._interrupted)
         except UserError as error:
             zookeeper.kill()
-            if self._pause_s <= 2 * _FIRST_PAUSE_S:  # said once; what follows is the same
+            if self._pause_s <= 2 * _FIRST_PAUSE_S:  # reported once: later failures are the same
                 self._tell(f"{error}; the brokers go on with what needs no ZooKeeper, and it is tried again")
             self._zookeeper_due_s = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
@@ -351,7 +351,7 @@ class Supervisor:
 
     @contextmanager
     def _only_one(self) -> Iterator[None]:
-        """Hold the data folder for this process; the kernel lets go when it ends, however it ends."""
+        """Hold the data folder for this process; the kernel releases it when the process ends in any way."""
         try:
             lock_file = open_lock(self._spec.data)
         except OSError as error:
@@ -398,7 +398,7 @@ class Supervisor:
 
 
 def _drain(wake_fd: int) -> None:
-    """Takes the bytes out that signals left: their handler has counted them."""
+    """Reads the bytes that signals have written: their handler has counted the signals."""
     with suppress(BlockingIOError):
         os.read(wake_fd, 4096)
 

@@ -1,4 +1,4 @@
-"""What a session does so that its JVM loads what jobs, backfills and queries need; see `headwater.stack.classes`.
+"""Makes a session's JVM load what jobs, backfills and queries need; see `headwater.stack.classes`.
 
 `python -m headwater.stack.training HOME BASE ARCHIVE` runs a job over a few records, reads its table and leaves; the
 JVM then writes the archive.

@@ -107,7 +107,7 @@ class EmbeddedZooKeeper:
             self._process.wait()
 
     def disk_state(self) -> str:
-        """What there is to say of its disk after it ended; empty if nothing."""
+        """What is wrong with its disk, after it ended; empty if nothing is."""
         try:
             disk = os.statvfs(self._folder)
         except OSError:
@@ -183,7 +183,7 @@ class EmbeddedZooKeeper:
         )
 
     def _remedy(self) -> str:
-        """What to do where it cannot read its data; empty where it is another reason."""
+        """What to do if it cannot read its data; empty if it has another reason."""
         if not any(_OF_DATA.search(line) for line in lines_since(self._log, self._log_start)):
             return ""
         return f"; a file in {self._folder / 'data'} is damaged: put that folder back from a copy"
@@ -196,7 +196,7 @@ class EmbeddedZooKeeper:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a small file whole, unless it says that already: a full disk must not cost what is there."""
+    """Write a small file whole, unless it has that text already: a full disk must not destroy the old one."""
     if path.exists() and path.read_bytes() == text.encode():
         return
     fresh = path.with_name(path.name + ".new")
@@ -210,7 +210,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def check_ensemble(zookeeper: str, timeout_s: float = 3.0) -> None:
-    """Make sure that a server of an external ensemble can be reached, so that a wrong address is told soon.
+    """Make sure that a server of an external ensemble can be reached, so that a wrong address is reported soon.
 
     Raises:
         DependencyError: If none accepts a connection.
