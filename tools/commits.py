@@ -1,6 +1,6 @@
-"""The subjects of commits are `area: what`, within 72 characters: of all since the last release, or of one to be made.
+"""Checks that subjects of commits are `area: what`, within 72 characters.
 
-python tools/commits.py                  # since the last tag, or since this check came where there is none
+python tools/commits.py                  # since the last tag; without a tag, since this check was added
 python tools/commits.py --message FILE   # what git is about to commit, for a hook
 """
 
@@ -44,18 +44,18 @@ def subjects_since_release(repository: Path) -> list[tuple[str, str]]:
 
 
 def _git(repository: Path, *arguments: str) -> str:
-    """What git says; nothing where it fails, as where there is no tag."""
+    """What git prints; empty if it fails, for example without a tag."""
     done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _wrong(subjects: Iterable[tuple[str, str]]) -> list[str]:
-    told = ((commit, subject, problem_of(subject)) for commit, subject in subjects)
-    return [f"{commit} {subject}: {problem}" for commit, subject, problem in told if problem]
+    checked = ((commit, subject, problem_of(subject)) for commit, subject in subjects)
+    return [f"{commit} {subject}: {problem}" for commit, subject, problem in checked if problem]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints what is wrong; the status is 1 where something is."""
+    """Prints what is wrong; the status is 1 if anything is."""
     if arguments[:1] == ["--message"]:
         text = Path(arguments[1]).read_text(encoding="utf-8")
         subjects = [("this commit:", (text.splitlines() or [""])[0])]

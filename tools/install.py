@@ -1,9 +1,9 @@
 """Installs Headwater, its extras and the pinned versions into a virtual environment: `install.py VENV`.
 
-uv does it: the one on PATH, or a wheel of it that pip installs into the environment first. Where there is none, or
-where it fails, pip does it. uv does not read pip's files and variables, so what they say (an index, a certificate, a
-proxy) is handed to it as its own variables and options; where it has none for a setting, pip installs.
-HEADWATER_INSTALLER=pip leaves uv out.
+uv does it: the one on PATH, or a wheel of it that pip installs into the environment first. If there is none, or if it
+fails, pip does it. uv does not read pip's files and variables, so their settings (an index, a certificate, a proxy) are
+passed to it as its own variables and options; if it has none for a setting, pip installs. HEADWATER_INSTALLER=pip
+leaves uv out.
 
 It runs on a bare Python, so it imports nothing but the standard library.
 """
@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_WANTED = ("-c", "constraints.txt", "-e", ".[spark,demo,dev,docs]")
-_SILENT_S = 5.0  # as long as nothing new is to be said, a line tells what goes on
-_LAST_LINES = 40  # of what an installer printed, where it failed
-_SHOWN = 90  # characters of its last line, where it is silent
+_REQUIREMENTS = ("-c", "constraints.txt", "-e", ".[spark,demo,dev,docs]")
+_SILENT_S = 5.0  # after so long without news, a line says what is being done
+_LAST_LINES = 40  # of the output of an installer that failed
+_LINE_CHARACTERS = 90  # of its last line, when it is silent
 
 TAKES = (
     "once, two to seven minutes on 2 cores, most of them for PySpark (430 MB); seconds where all is cached"
@@ -43,12 +43,12 @@ _UV_STARTS = re.compile(
     r"(?P<rest>(?P<name>[^\s=@]+)\S*(?: \(.*\))?)"
 )
 _UV_ENDS = re.compile(r"\s*(?P<verb>Downloaded|Built) (?P<name>[^\s=@]+)")
-_KEPT = re.compile(
+_NEWS = re.compile(
     r"(?:(?:Resolved|Prepared|Installed|Uninstalled|Successfully)\b|(?:warning|error):).{0,200}$",
     re.IGNORECASE,
 )
 
-# Of pip's settings: these decide how pip talks, or change nothing in an environment of one's own with pinned versions.
+# pip's settings that only change its output, or have no effect in an own environment with pinned versions.
 _WITHOUT_EFFECT = frozenset((
     "break-system-packages", "cache-dir", "compile", "debug", "disable-pip-version-check",
     "force-reinstall", "isolated", "log", "no-color", "no-compile", "no-input", "no-python-version-warning",
@@ -64,7 +64,7 @@ class UntranslatableError(Exception):
 
 @dataclass(frozen=True)
 class UvSettings:
-    """What uv is to be given so that it does as pip was told.
+    """The variables and options with which uv follows pip's settings.
 
     Attributes:
         environ: Variables, beside those that are set.
@@ -76,7 +76,7 @@ class UvSettings:
 
 
 def pip_settings(listing: str) -> dict[str, str]:
-    """The settings that hold for `pip install`, of what `pip config list` prints."""
+    """The settings for `pip install` in the output of `pip config list`."""
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for name, value in re.findall(r"^(\S+?)=('.*'|\".*\")$", listing, re.MULTILINE):
         section, _, key = name.rpartition(".")
@@ -89,9 +89,9 @@ def uv_settings(pip: Mapping[str, str], environ: Mapping[str, str]) -> UvSetting
     """pip's settings as uv's. What a person has set for uv itself comes first.
 
     Raises:
-        UntranslatableError: uv cannot be told all of them.
+        UntranslatableError: uv has no counterpart for some of them.
     """
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     arguments: list[str] = []
     unknown: list[str] = []
     for key, value in pip.items():
@@ -100,29 +100,31 @@ def uv_settings(pip: Mapping[str, str], environ: Mapping[str, str]) -> UvSetting
             continue
         if key == "index-url":
             if not any(environ.get(name) for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL")):
-                told["UV_DEFAULT_INDEX"] = value
+                variables["UV_DEFAULT_INDEX"] = value
         elif key == "extra-index-url":
             # pip takes the best version of all indexes, uv by itself that of the first one that has the package.
-            told |= {"UV_INDEX": " ".join(words), "UV_INDEX_STRATEGY": "unsafe-best-match"}
+            variables |= {"UV_INDEX": " ".join(words), "UV_INDEX_STRATEGY": "unsafe-best-match"}
         elif key == "find-links":
-            # pip passes over a folder that is not there, uv ends.
-            told["UV_FIND_LINKS"] = ",".join(word for word in words if "://" in word or Path(word).exists())
+            # pip ignores a folder that does not exist; uv fails.
+            variables["UV_FIND_LINKS"] = ",".join(
+                word for word in words if "://" in word or Path(word).exists()
+            )
         elif key == "constraint":
-            told["UV_CONSTRAINT"] = " ".join(words)
+            variables["UV_CONSTRAINT"] = " ".join(words)
         elif key == "cert":
-            told["SSL_CERT_FILE"] = value
+            variables["SSL_CERT_FILE"] = value
         elif key == "client-cert":
-            told["SSL_CLIENT_CERT"] = value
+            variables["SSL_CLIENT_CERT"] = value
         elif key == "trusted-host":
-            told["UV_INSECURE_HOST"] = " ".join(words)
+            variables["UV_INSECURE_HOST"] = " ".join(words)
         elif key == "proxy":
-            told["ALL_PROXY"] = value if "://" in value else f"http://{value}"
+            variables["ALL_PROXY"] = value if "://" in value else f"http://{value}"
         elif key == "timeout":
-            told["UV_HTTP_TIMEOUT"] = str(int(float(value)))
+            variables["UV_HTTP_TIMEOUT"] = str(int(float(value)))
         elif key == "retries":
-            told["UV_HTTP_RETRIES"] = value
+            variables["UV_HTTP_RETRIES"] = value
         elif key == "keyring-provider" and value in ("disabled", "subprocess"):
-            told["UV_KEYRING_PROVIDER"] = value
+            variables["UV_KEYRING_PROVIDER"] = value
         elif key in ("no-binary", "only-binary"):
             arguments += [part for each in re.split(r"[\s,]+", value) for part in (f"--{key}", each)]
         elif key in ("no-index", "pre", "no-cache-dir"):
@@ -135,19 +137,20 @@ def uv_settings(pip: Mapping[str, str], environ: Mapping[str, str]) -> UvSetting
     if unknown:
         raise UntranslatableError(", ".join(sorted(unknown)))
     return UvSettings(
-        {name: value for name, value in told.items() if value and not environ.get(name)}, tuple(arguments)
+        {name: value for name, value in variables.items() if value and not environ.get(name)},
+        tuple(arguments),
     )
 
 
 class Progress:
-    """Says what an installer does: a line for each package that it downloads or builds, and one where it is silent.
+    """Reports what an installer does: a line for each package that it downloads or builds, and one when it is silent.
 
     Attributes:
-        tail: The last lines that the installer printed, said or not.
+        tail: The last lines that the installer printed, reported or not.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Nothing is said yet."""
+        """Reports nothing yet."""
         self._say = say
         self._started_s = time.monotonic()
         self._at_work: dict[str, str] = {}
@@ -160,33 +163,33 @@ class Progress:
             self._tell(news)
 
     def silence(self) -> None:
-        """Says what goes on, where nothing was printed for a while."""
+        """Reports what is being done, when nothing was printed for a while."""
         last = self.tail[-1].strip() if self.tail else "starting"
-        if len(last) > _SHOWN:
-            last = f"{last[:_SHOWN]} ..."
+        if len(last) > _LINE_CHARACTERS:
+            last = f"{last[:_LINE_CHARACTERS]} ..."
         self._tell(f"still at it: {', '.join(self._at_work.values()) or last}")
 
     def _news(self, line: str) -> str | None:
-        if found := _PIP_DOWNLOADS.match(line):
-            return f"downloading {found['name']} ({found['size']})"
-        if found := _PIP_BUILDS.match(line):
-            return f"building {found['name']}"
-        if found := _PIP_INSTALLS.match(line):
-            return f"installing {found['names'].count(',') + 1} packages"
-        if found := _UV_STARTS.match(line):
-            self._at_work[found["name"]] = f"{found['verb'].lower()} {found['rest']}"
-            return self._at_work[found["name"]]
-        if found := _UV_ENDS.match(line):
-            self._at_work.pop(found["name"], None)
-            return f"{found['verb'].lower()} {found['name']}"
-        return line.strip() if _KEPT.match(line) else None
+        if match := _PIP_DOWNLOADS.match(line):
+            return f"downloading {match['name']} ({match['size']})"
+        if match := _PIP_BUILDS.match(line):
+            return f"building {match['name']}"
+        if match := _PIP_INSTALLS.match(line):
+            return f"installing {match['names'].count(',') + 1} packages"
+        if match := _UV_STARTS.match(line):
+            self._at_work[match["name"]] = f"{match['verb'].lower()} {match['rest']}"
+            return self._at_work[match["name"]]
+        if match := _UV_ENDS.match(line):
+            self._at_work.pop(match["name"], None)
+            return f"{match['verb'].lower()} {match['name']}"
+        return line.strip() if _NEWS.match(line) else None
 
     def _tell(self, text: str) -> None:
         self._say(f"  [{time.monotonic() - self._started_s:3.0f} s] {text}")
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], progress: Progress) -> bool:
-    """Runs an installer and says what it does; whether it did it."""
+    """Runs an installer and reports what it does; returns whether it succeeded."""
     with subprocess.Popen(
         command,
         env=dict(environ),
@@ -218,7 +221,7 @@ def _read(output: Iterable[str], lines: queue.Queue[str | None]) -> None:
 
 
 def _run_aloud(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Runs an installer and says what it does, and its last lines where it fails; whether it did it."""
+    """Runs an installer, reports what it does, prints its last lines if it fails; returns whether it succeeded."""
     progress = Progress(_say)
     done = run(command, environ, progress)
     if not done:
@@ -228,7 +231,7 @@ def _run_aloud(command: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class Install:
-    """One install: the environment, and whether a person looks on at a terminal."""
+    """One install: the environment, and whether a person watches it at a terminal."""
 
     venv: Path
     terminal: bool
@@ -239,8 +242,8 @@ class Install:
         return str(self.venv / "bin" / "python")
 
     def __call__(self) -> bool:
-        """Makes the environment and installs everything; whether that went well."""
-        uv = shutil.which("uv") if _uv_is_wanted() else None
+        """Makes the environment and installs everything; returns whether that succeeded."""
+        uv = shutil.which("uv") if _may_use_uv() else None
         if not self._make(uv):
             return False
         try:
@@ -248,7 +251,7 @@ class Install:
         except UntranslatableError as error:
             _say(f"pip installs: uv has no counterpart of pip's {error}")
         else:
-            uv = uv or (self._fetched_uv() if _uv_is_wanted() else None)
+            uv = uv or (self._fetched_uv() if _may_use_uv() else None)
             if uv and self._by_uv(uv, settings):
                 return True
         return self._by_pip()
@@ -270,18 +273,18 @@ class Install:
         return subprocess.run(command, check=False).returncode == 0
 
     def _fetched_uv(self) -> str | None:
-        """uv as a wheel; none where there is no wheel for this machine, or no index."""
-        found = self.venv / "bin" / "uv"
-        if not found.exists():
+        """uv from a wheel; None if there is no wheel for this machine, or no index."""
+        path = self.venv / "bin" / "uv"
+        if not path.exists():
             _say("fetching uv, which installs faster than pip")
-            wanted = ("--quiet", "--only-binary", "uv", "-c", "constraints.txt", "uv")
-            if not self._pip(*wanted) or not found.exists():
+            arguments = ("--quiet", "--only-binary", "uv", "-c", "constraints.txt", "uv")
+            if not self._pip(*arguments) or not path.exists():
                 _say("uv is not to be had; pip installs, which takes longer")
                 return None
-        return str(found)
+        return str(path)
 
     def _by_uv(self, uv: str, settings: UvSettings) -> bool:
-        command = [uv, "pip", "install", "--python", self.python, *settings.arguments, *_WANTED]
+        command = [uv, "pip", "install", "--python", self.python, *settings.arguments, *_REQUIREMENTS]
         environ = os.environ | settings.environ
         if self.terminal:  # it draws bars
             done = subprocess.run(command, env=environ, check=False).returncode == 0
@@ -295,9 +298,9 @@ class Install:
         if not self._has_pip:
             print(_without_pip(), file=sys.stderr)
             return False
-        # Older ones install what comes as source in a way that leaves no wheel in the cache.
+        # Older versions of pip install from source without leaving a wheel in the cache.
         self._pip("--quiet", "-c", "constraints.txt", "--upgrade", "pip")
-        command = [*self._pip_install, "--progress-bar", "off", *_WANTED]
+        command = [*self._pip_install, "--progress-bar", "off", *_REQUIREMENTS]
         return _run_aloud(command, os.environ | {"PYTHONUNBUFFERED": "1"})
 
     def _pip(self, *arguments: str) -> bool:
@@ -308,7 +311,7 @@ class Install:
         return self.python, "-m", "pip", "install", "--disable-pip-version-check"
 
 
-def _uv_is_wanted() -> bool:
+def _may_use_uv() -> bool:
     return os.environ.get("HEADWATER_INSTALLER") != "pip"
 
 
@@ -341,7 +344,7 @@ def _say(text: str) -> None:
 
 
 def main(venv: Path) -> int:
-    """Installs, and says before what that takes and afterwards what it took."""
+    """Installs; prints before how long that takes, and afterwards how long it took."""
     os.chdir(ROOT)
     _say(f"installing Headwater and its libraries into {venv}: {TAKES}")
     started_s = time.monotonic()

@@ -32,15 +32,15 @@ _IN_WHEEL = {
 
 
 class ReleaseError(Exception):
-    """Something is not as it has to be in a release; the message says what."""
+    """Something is wrong in a release; the message says what."""
 
 
 def version() -> str:
-    """The version that the code says."""
+    """The version in the code."""
     text = (ROOT / "platform" / "headwater" / "__init__.py").read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def problems_of_changes(changelog: str, fragments: list[str], number: str) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _run(*command: str, cwd: Path, environ: dict[str, str] | None = None) -> str
 
 
 def build() -> tuple[Path, Path]:
-    """The sdist, and the wheel that is built from it: what is not in the sdist is in no wheel either."""
+    """The sdist, and the wheel that is built from it, so that the wheel has nothing that the sdist lacks."""
     shutil.rmtree(DIST, ignore_errors=True)
     _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT), cwd=ROOT)
     (sdist,), (wheel,) = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
@@ -140,9 +140,9 @@ def try_out(wheel: Path, demo: list[str]) -> None:
             name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HEADWATER_HOME")
         }
         headwater = str(programs / "headwater")
-        told = _run(headwater, "--version", cwd=folder, environ=environ).strip()
-        if told != version():
-            raise ReleaseError(f"headwater --version says {told!r}, and the code {version()!r}")
+        printed = _run(headwater, "--version", cwd=folder, environ=environ).strip()
+        if printed != version():
+            raise ReleaseError(f"headwater --version says {printed!r}, and the code {version()!r}")
         _run(headwater, "setup", cwd=folder, environ=environ)
         ended = _run(headwater, "demo", *demo, cwd=folder, environ=environ)
         if "demo: ok" not in ended:
@@ -150,7 +150,7 @@ def try_out(wheel: Path, demo: list[str]) -> None:
 
 
 def main() -> int:
-    """Makes and tries a release; the status is 1 where it may not be one."""
+    """Makes and tries a release; the status is 1 if something is wrong with it."""
     parser = argparse.ArgumentParser(description="Build, check and try a release.")
     parser.add_argument(
         "--draft", action="store_true", help="the changelog need not have the version's section"

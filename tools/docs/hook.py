@@ -1,4 +1,4 @@
-"""What MkDocs asks of this repository: the pages of the reference, and mermaid where a page draws with it."""
+"""The hooks for MkDocs: they add the pages of the reference, and mermaid to pages that draw with it."""
 
 import logging
 from typing import Literal
@@ -14,14 +14,14 @@ _MERMAID = "assets/vendor/mermaid.js"
 
 
 def on_startup(*, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-    """Has warnings printed and counted: `--quiet` drops them, and what is not counted does not end a strict build."""
+    """Makes MkDocs print and count warnings: `--quiet` drops them, and a strict build ends only on those it counts."""
     del command, dirty
     logger = logging.getLogger("mkdocs")
     logger.setLevel(min(logger.getEffectiveLevel(), logging.WARNING))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are made from the code; one that stands in docs/, too, would be written twice."""
+    """Adds the pages that are made from the code, and refuses one that is in docs/, too."""
     for path, text in pages().items():
         if files.get_file_from_path(path) is not None:
             raise ValueError(
@@ -32,7 +32,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """The theme takes the mermaid that is loaded already; without one it would load it from the network."""
+    """Loads our copy of mermaid, which the theme then takes; otherwise it would load one from the network."""
     del config
     if 'class="mermaid"' not in output:
         return output

@@ -1,7 +1,7 @@
-"""The pages of the reference, made from the code: nothing in them is written a second time.
+"""The pages of the reference, made from the code, so that nothing is written twice.
 
-Each module makes one page, or the pages of one folder, as Markdown. What a page says stands where the code needs it:
-in the help of commands, in the definitions of settings, in docstrings, in tables of words.
+Each module makes one page, or the pages of one folder, as Markdown. The text of a page is where the code needs it: in
+the help of commands, in the definitions of settings, in docstrings, in tables of words.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ _WRITTEN = {
 
 def pages() -> Mapping[str, str]:
     """The Markdown of each page by its path below docs/."""
-    made = {
+    texts = {
         "settings.md": settings.page(),
         "python.md": python_api.page(),
         "sql-jobs.md": sql_jobs.page(),
@@ -55,13 +55,13 @@ def pages() -> Mapping[str, str]:
         "messages.md": messages.page(),
         **{f"commands/{name}": text for name, text in commands.pages().items()},
     }
-    made["index.md"] = _index(made)
-    return {f"reference/{path}": text for path, text in made.items()}
+    texts["index.md"] = _index(texts)
+    return {f"reference/{path}": text for path, text in texts.items()}
 
 
-def _index(made: Mapping[str, str]) -> str:
-    """Every page by its title, those that are written by hand behind the others."""
-    lines = [f"- [{_title(made[path])}]({path}): {summary}" for path, summary in _SUMMARIES.items()]
+def _index(texts: Mapping[str, str]) -> str:
+    """Every page by its title, first those from the code, then those that are written by hand."""
+    lines = [f"- [{_title(texts[path])}]({path}): {summary}" for path, summary in _SUMMARIES.items()]
     written = {path.name: _title(path.read_text(encoding="utf-8")) for path in sorted(_FOLDER.glob("*.md"))}
     for name in sorted(written, key=[*_WRITTEN, *written].index):
         lines.append(f"- [{written[name]}]({name})" + (f": {_WRITTEN[name]}" if name in _WRITTEN else ""))

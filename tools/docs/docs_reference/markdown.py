@@ -23,7 +23,7 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A sentence in which nothing is markup but what stands in backticks."""
+    """A sentence in which only what is in backticks is markup."""
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(part if part.startswith("`") else _escaped(part) for part in parts)
 

@@ -61,10 +61,10 @@ def _line(text: str) -> str:
 @cache
 def messages() -> tuple[Message, ...]:
     """All messages that name a remedy."""
-    found = (
+    all_messages = (
         message for path in _modules() for message in messages_in(ast.parse(path.read_text(encoding="utf-8")))
     )
-    return tuple(dict.fromkeys(message for message in found if _REMEDY.search(message.text)))
+    return tuple(dict.fromkeys(message for message in all_messages if _REMEDY.search(message.text)))
 
 
 def _modules() -> Iterable[Path]:
@@ -75,12 +75,12 @@ def _modules() -> Iterable[Path]:
 @cache
 def _classes() -> dict[str, str]:
     """The first paragraph of each error class's docstring."""
-    found = {}
+    docstrings = {}
     for path in _modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
-                found[node.name] = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
-    return found
+                docstrings[node.name] = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+    return docstrings
 
 
 def messages_in(tree: ast.AST) -> Iterator[Message]:
@@ -104,7 +104,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _text(node: ast.expr) -> str | None:
-    """A text that the code spells out, with the names of what it puts in; None for another expression."""
+    """A text that is written in the code, with names for the values in it; None for another expression."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -119,7 +119,7 @@ def _text(node: ast.expr) -> str | None:
 
 
 def _placeholder(value: ast.expr) -> str:
-    """A word for what is put in: the name that its value has in the code."""
+    """A word for a value in a message: its name in the code."""
     inner: ast.expr | None = None
     if isinstance(value, ast.Name | ast.Attribute):
         return _name(value).strip("_").replace("_", " ")

@@ -74,7 +74,7 @@ def _setting(key: str, comment: list[str]) -> Iterator[str]:
     yield from (f"### `{key}`", "", *_prose(comment), "")
     facts = [f"Type: {_type(field)}"]
     if not isinstance(field.default, dict):
-        facts.append(f"default: {code(_shown(field.default)) or 'empty'}")
+        facts.append(f"default: {code(_default_text(field.default)) or 'empty'}")
         facts.append(f"environment: {code(variable_of(key))}")
     yield from ("; ".join(facts) + ".", "")
 
@@ -96,14 +96,14 @@ def _type(field: FieldInfo) -> str:
     )
 
 
-def _shown(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if hasattr(default, "get_secret_value"):
         return str(default.get_secret_value())
     return str(default)
 
 
 def _prose(lines: list[str]) -> Iterator[str]:
-    """Comments as Markdown: what is indented is a numbered item and what goes on with it, or code."""
+    """Comments as Markdown: indented lines are numbered items with their continuations, or code."""
     in_list = False
     for line in lines:
         text = line.removeprefix("#").removeprefix(" ")
