@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
-from bad_batches import GZIP, LZ4, NONE, NOW_MS, SNAPPY, TAKEN, ZSTD, cases, plain, raw_batch, raw_record
+from bad_batches import ACCEPTED, GZIP, LZ4, NONE, NOW_MS, SNAPPY, ZSTD, cases, plain, raw_batch, raw_record
 from headwater_broker.log.compression import compress
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.wire.apis import LIST_OFFSETS, PRODUCE
@@ -58,7 +58,7 @@ def test_produce_refuses_what_no_reader_could_read(running: RunningBroker, codec
     with WireClient(running.bootstrap) as client:
         for name, batch in cases(codec).items():
             answer = answer_of(client.ask(PRODUCE, 9, **fields(topic, batch)))
-            if name in TAKEN:
+            if name in ACCEPTED:
                 assert answer.error_code is ErrorCode.none, f"{name}: {answer.error_message}"
                 end += struct.unpack_from(">i", batch, 57)[0]
             else:

@@ -10,12 +10,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
 from bad_batches import (
+    ACCEPTED,
+    ACCEPTED_BY_KAFKA,
+    ACCEPTED_BY_KAFKA_COMPRESSED,
+    ACCEPTED_BY_KAFKA_PLAIN,
     GZIP,
     NONE,
-    TAKEN,
-    TAKEN_BY_KAFKA,
-    TAKEN_BY_KAFKA_COMPRESSED,
-    TAKEN_BY_KAFKA_PLAIN,
     ZSTD,
     cases,
 )
@@ -44,8 +44,8 @@ def _compared(bootstrap: str) -> dict[str, str]:
     wrong = {}
     with WireClient(bootstrap) as client:
         for codec in (NONE, GZIP, ZSTD):
-            taken = TAKEN | TAKEN_BY_KAFKA | _READS_NO_FURTHER.get(codec, set())
-            taken |= TAKEN_BY_KAFKA_PLAIN if codec == NONE else TAKEN_BY_KAFKA_COMPRESSED
+            taken = ACCEPTED | ACCEPTED_BY_KAFKA | _READS_NO_FURTHER.get(codec, set())
+            taken |= ACCEPTED_BY_KAFKA_PLAIN if codec == NONE else ACCEPTED_BY_KAFKA_COMPRESSED
             for name, batch in cases(codec).items():
                 code = _produced(client, bytes(batch))
                 if (code is ErrorCode.none) != (name in taken):

@@ -6,7 +6,7 @@ import os
 import random
 
 LANE = "HEADWATER_LANE"
-"""The lane of this run, which `lanes` sets before test modules are imported; all tests where nobody sets it."""
+"""The lane of this run, which `lanes` sets before test modules are imported; all tests by default."""
 
 
 def amount(variable: str = "", *, small: int, full: int) -> int:

@@ -19,7 +19,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_FROM = 21
 
 
-TAKEN = frozenset(
+ACCEPTED = frozenset(
     {
         "good",
         "good, headers",
@@ -37,9 +37,9 @@ TAKEN = frozenset(
         "stamp negative",
     }
 )
-"""What we take, as Kafka does."""
+"""What we accept, as Kafka does."""
 
-TAKEN_BY_KAFKA = frozenset(
+ACCEPTED_BY_KAFKA = frozenset(
     {
         "record length of 5 bytes and 40 bits",
         "key length -2",
@@ -50,14 +50,14 @@ TAKEN_BY_KAFKA = frozenset(
         "producer without epoch",
     }
 )
-"""What Kafka takes and we do not, compressed or not: no client sends it, and not every reader reads it."""
+"""What Kafka accepts and we do not, compressed or not: no client sends it, and not every reader reads it."""
 
-TAKEN_BY_KAFKA_PLAIN = frozenset(
+ACCEPTED_BY_KAFKA_PLAIN = frozenset(
     {"deltas from one", "deltas with a gap", "deltas the same", "deltas backwards", "negative delta"}
 )
-"""And only where it is not compressed; its consumers see offsets twice then, or never."""
+"""What only Kafka accepts, and only uncompressed; its consumers then see offsets twice, or never."""
 
-TAKEN_BY_KAFKA_COMPRESSED = frozenset(
+ACCEPTED_BY_KAFKA_COMPRESSED = frozenset(
     {
         "record length negative",
         "record length too short",
@@ -65,7 +65,7 @@ TAKEN_BY_KAFKA_COMPRESSED = frozenset(
         "record length beyond the end",
     }
 )
-"""And only where it is compressed; its consumers stop there for ever."""
+"""What only Kafka accepts, and only compressed; its consumers stop there for ever."""
 
 
 def raw_record(
@@ -79,7 +79,7 @@ def raw_record(
     body: bytes | None = None,
     length: int | None = None,
 ) -> bytes:
-    """One record; `body` and `length` stand for what follows from the rest."""
+    """One record; `body` and `length` replace those that follow from the other arguments."""
     if body is None:
         parts = [
             bytes((attributes,)),
@@ -108,7 +108,7 @@ def raw_batch(
     greatest_ms: int | None = None,
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
-    """A batch around `records`, whatever they are; `packed` stands for what the codec would have made of them."""
+    """A batch around `records`, whatever they are; `packed` replaces the bytes that the codec would make of them."""
     data = compress(records, codec) if packed is None else packed
     batch = bytearray(
         _HEADER.pack(
@@ -150,7 +150,7 @@ def cases(codec: int) -> Mapping[str, bytearray]:
 
     v = write_varint
     start = b"\0" + v(0) + v(0)
-    made = {
+    batches = {
         "good": batch(plain(3), 3),
         "good, headers": batch(raw_record(0, headers=[(b"a", b"1"), (b"", None)]), 1),
         "good, tombstone": batch(raw_record(0, None, key=b"k"), 1),
@@ -228,17 +228,17 @@ def cases(codec: int) -> Mapping[str, bytearray]:
         "stamp negative": batch(plain(1), 1, first_ms=-5, greatest_ms=-5),
     }
     if codec == NONE:
-        made["codec 5"] = raw_batch(plain(1), 1, packed=plain(1), attributes=5)
-        made["codec 7"] = raw_batch(plain(1), 1, packed=plain(1), attributes=7)
+        batches["codec 5"] = raw_batch(plain(1), 1, packed=plain(1), attributes=5)
+        batches["codec 7"] = raw_batch(plain(1), 1, packed=plain(1), attributes=7)
     else:
         whole = compress(plain(300), codec)
-        made["compressed garbage"] = raw_batch(
+        batches["compressed garbage"] = raw_batch(
             b"", 1, codec=codec, packed=b"garbage that no codec writes" * 3
         )
-        made["compressed nothing"] = raw_batch(b"", 1, codec=codec, packed=b"")
-        made["compressed cut off"] = raw_batch(b"", 300, codec=codec, packed=whole[:-6])
-        made["compressed and more behind"] = raw_batch(b"", 300, codec=codec, packed=whole + b"more")
-        made["not compressed"] = raw_batch(b"", 1, codec=codec, packed=plain(1))
-        made["compressed twice over"] = raw_batch(b"", 300, codec=codec, packed=compress(whole, codec))
-        made["inner record with a codec"] = batch(raw_record(0, attributes=codec), 1)
-    return made
+        batches["compressed nothing"] = raw_batch(b"", 1, codec=codec, packed=b"")
+        batches["compressed cut off"] = raw_batch(b"", 300, codec=codec, packed=whole[:-6])
+        batches["compressed and more behind"] = raw_batch(b"", 300, codec=codec, packed=whole + b"more")
+        batches["not compressed"] = raw_batch(b"", 1, codec=codec, packed=plain(1))
+        batches["compressed twice over"] = raw_batch(b"", 300, codec=codec, packed=compress(whole, codec))
+        batches["inner record with a codec"] = batch(raw_record(0, attributes=codec), 1)
+    return batches

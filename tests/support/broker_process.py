@@ -91,6 +91,6 @@ class BrokerProcess:
 
     def resident_kb(self) -> int:
         """Resident memory."""
-        found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text(encoding="ascii"))
-        assert found is not None
-        return int(found[1])
+        match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text(encoding="ascii"))
+        assert match is not None
+        return int(match[1])

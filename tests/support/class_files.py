@@ -11,7 +11,7 @@ _PARAMETER = re.compile(r"\[*(?:[BCDFIJSZ]|L[^;]*;)")
 
 
 class ClassFiles:
-    """The classes of some jars; where two have the same, of the first."""
+    """The classes of some jars; a class that several have is that of the first."""
 
     def __init__(self, jars: Iterable[Path]) -> None:
         self._jars: dict[str, zipfile.ZipFile] = {}
@@ -25,7 +25,7 @@ class ClassFiles:
         return name in self._jars
 
     def texts(self, name: str) -> set[str]:
-        """The texts that a class has: of its code, and the names of all that it speaks of."""
+        """The texts in a class: those of its code, and the names of everything that it refers to."""
         return set(_constants(self._bytes(name))[0].values())
 
     def simple_names(self, package: str) -> set[str]:
@@ -36,18 +36,18 @@ class ClassFiles:
     def members(self, name: str) -> set[str]:
         """What a class has: methods as `name/arguments`, constructors as `new/arguments`, fields by their names.
 
-        What it inherits is among it, as far as the jars have what it inherits from.
+        Inherited ones are among them, as far as the jars have the classes that it inherits from.
         """
-        found, waiting, seen = set[str](), [name], set[str]()
+        members, waiting, seen = set[str](), [name], set[str]()
         while waiting:
             one = waiting.pop()
             if one in seen or one not in self._jars:
                 continue
             seen.add(one)
             above, own = _read(self._bytes(one))
-            found |= {each for each in own if one == name or not each.startswith("new/")}
+            members |= {each for each in own if one == name or not each.startswith("new/")}
             waiting += above
-        return found
+        return members
 
     def _bytes(self, name: str) -> bytes:
         return self._jars[name].read(f"{name.replace('.', '/')}.class")
@@ -59,17 +59,17 @@ def _read(data: bytes) -> tuple[list[str], set[str]]:
     _, _, above, interfaces = struct.unpack_from(">HHHH", data, at)
     numbers = [above, *struct.unpack_from(f">{interfaces}H", data, at + 8)]
     at += 8 + 2 * interfaces
-    found = set()
+    members = set()
     for kind in ("field", "method"):
         (count,) = struct.unpack_from(">H", data, at)
         at += 2
         for _ in range(count):
             _, name, descriptor, attributes = struct.unpack_from(">HHHH", data, at)
-            found.add(texts[name] if kind == "field" else _method(texts[name], texts[descriptor]))
+            members.add(texts[name] if kind == "field" else _method(texts[name], texts[descriptor]))
             at += 8
             for _ in range(attributes):
                 at += 6 + struct.unpack_from(">I", data, at + 2)[0]
-    return [texts[places[number]].replace("/", ".") for number in numbers if number], found
+    return [texts[places[number]].replace("/", ".") for number in numbers if number], members
 
 
 def _constants(data: bytes) -> tuple[dict[int, str], dict[int, int], int]:

@@ -1,4 +1,4 @@
-"""`headwater` commands one after another in one process, for tests in which the process is not what is proved.
+"""`headwater` commands one after another in one process, for tests that do not test the process itself.
 
 A process for each command costs 0.3 s of CPU time, and 6 s where the command starts Spark. Here modules are imported
 once, and the JVM is started once: a session ends with its command, and the next one is a new session in the same JVM.
@@ -49,7 +49,7 @@ class Commands:
             cwd: The folder that it is started in.
             environ: All of its environment.
             stdin: What it reads.
-            terminal: The path of a terminal that is its standard error; by default what it says there is returned.
+            terminal: The path of a terminal for its standard error; by default its standard error is returned.
             timeout_s: The process is killed after so long.
         """
         streams = Path(self._streams.name)
@@ -68,12 +68,12 @@ class Commands:
         if not is_readable(process.stdout, timeout_s):
             self._end()
             raise subprocess.TimeoutExpired(
-                list(arguments), timeout_s, self._said(_STDOUT), self._said(_STDERR)
+                list(arguments), timeout_s, self._output(_STDOUT), self._output(_STDERR)
             )
         answer = process.stdout.readline()
         status = int(answer) if answer else self._end()
         return subprocess.CompletedProcess(
-            list(arguments), status, self._said(_STDOUT).decode(), self._said(_STDERR).decode()
+            list(arguments), status, self._output(_STDOUT).decode(), self._output(_STDERR).decode()
         )
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Commands:
             stream.close()
         return status
 
-    def _said(self, name: str) -> bytes:
+    def _output(self, name: str) -> bytes:
         return (Path(self._streams.name) / name).read_bytes()
 
 
@@ -142,7 +142,7 @@ def serve(streams: Path) -> None:
 
 
 def _go_to(folder: str) -> None:
-    """Makes a folder the current one, for the JVM's file system too: it has none of the process's but at its start."""
+    """Makes a folder the current one, for the JVM's file system, too: that reads the process's only at its start."""
     os.chdir(folder)
     sys.path[0] = folder
     pyspark = sys.modules.get("pyspark")

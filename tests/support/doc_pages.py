@@ -11,9 +11,9 @@
 `…` in an output stands for anything within a line, a line of `…` alone for any lines. A block behind
 `<!-- not run: reason -->` is not run. A page is run in an empty folder, which is its home's, too.
 
-Two things differ between the page and a run, and stand for each other in what is done and in what comes out. A page
-says 9092 to 9095 for the ports of brokers, and a run has free ones. A page shows the id of a backfill,
-`delays-1f0c92ab`, and a run has the one that its command has printed in that place.
+Two things differ between a page and its run, and are replaced in commands and in outputs. A page has 9092 to 9095 for
+the ports of brokers, and a run has free ones. A page shows the id of a backfill, `delays-1f0c92ab`, and a run has the
+one that its command printed in that place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PORTS = range(9092, 9096)
-"""The ports that pages speak of: Kafka's own and those behind it."""
+"""The ports that pages use: Kafka's own and those behind it."""
 
 Kind = Literal["file", "console", "python", "picture", "text", "not run"]
 
@@ -55,7 +55,7 @@ _ID = re.compile(r"\b([A-Za-z_]\w*)-[0-9a-f]{8}(?:-\d+)?\b")
 
 
 class PageError(AssertionError):
-    """A page does not do what it says."""
+    """A page is wrong: a run of it does something else."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Block:
 
     Attributes:
         line: The line of its fence, from 1.
-        language: What stands behind the fence.
+        language: The word behind the fence.
         title: The file that it is, if one is named.
-        text: What stands in it.
-        reason: Why it is not run, where that is said; None where it is not said.
+        text: Its text.
+        reason: Why it is not run; None if the page gives no reason.
     """
 
     line: int
@@ -144,14 +144,14 @@ def blocks_of(text: str) -> list[Block]:
             raise PageError(f"line {number + 1}: the block is not closed")
         inner = [line.removeprefix(opened["indent"]) for line in lines[number + 1 : end]]
         above = next((line.strip() for line in reversed(lines[:number]) if line.strip()), "")
-        said = _NOT_RUN.search(above)
+        not_run = _NOT_RUN.search(above)
         blocks.append(
             Block(
                 number + 1,
                 info["language"],
                 info["title"],
                 "".join(f"{line}\n" for line in inner),
-                said["reason"] if said else None,
+                not_run["reason"] if not_run else None,
             )
         )
         for number in numbers:
@@ -161,11 +161,11 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def indented_code(text: str) -> list[int]:
-    """The lines at which code begins that is only indented: what it is, is said nowhere.
+    """The lines at which code begins that is only indented, so that nothing says what it is.
 
-    What is indented below an item of a list, or an admonition, belongs to that.
+    Indented text below an item of a list, or an admonition, belongs to that.
     """
-    found = []
+    starts = []
     inside = {
         line
         for block in blocks_of(text)
@@ -179,11 +179,11 @@ def indented_code(text: str) -> list[int]:
             continue
         if line.startswith("    ") and line.strip():
             if not before.strip() and not _OWNER.match(owner):
-                found.append(number)
+                starts.append(number)
         elif line.strip():
             owner = line if not line.startswith(" ") or _OWNER.match(line) else owner
         before = line
-    return found
+    return starts
 
 
 def runs(page: Path) -> bool:
@@ -319,7 +319,7 @@ class PageRun:
                 self._python = _Process(driver, self._folder, self._environ(), self._work)
             status, output = self._python.run(self._as_run(block.text), self._timeout_s)
             if status != 0:
-                raise PageError(f"{page} line {block.line}: the block failed:\n{self._as_shown(output)}")
+                raise PageError(f"{page} line {block.line}: the block failed:\n{self._as_on_page(output)}")
         elif block.kind == "console":
             for step in steps_of(block):
                 self._step(page, step)
@@ -331,11 +331,11 @@ class PageRun:
             )
         status, output = self._shell.run(self._as_run(step.command), self._timeout_s)
         self._note_ids(step.output, output)
-        shown = self._as_shown(output)
-        if not matches(step.output, shown):
+        printed = self._as_on_page(output)
+        if not matches(step.output, printed):
             raise PageError(
                 f"{page} line {step.line}: $ {step.command}\n--- the page shows\n{step.output}\n--- it printed "
-                f"(exit status {status})\n{shown}"
+                f"(exit status {status})\n{printed}"
             )
         if status != 0 and not step.output.strip():
             raise PageError(
@@ -346,10 +346,10 @@ class PageRun:
         return (self._folder / ".headwater" / "stack" / "stack.json").exists()
 
     def _environ(self) -> dict[str, str]:
-        left_out = {name for name in os.environ if name.startswith("HEADWATER_")} - {"HEADWATER_JARS"} | {
+        omitted = {name for name in os.environ if name.startswith("HEADWATER_")} - {"HEADWATER_JARS"} | {
             "COLUMNS"
         }
-        environ = {name: value for name, value in os.environ.items() if name not in left_out}
+        environ = {name: value for name, value in os.environ.items() if name not in omitted}
         path = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
         return environ | {
             "PATH": path,
@@ -358,36 +358,36 @@ class PageRun:
         }
 
     def _as_run(self, text: str) -> str:
-        """What a page says, with the ports and ids of the run."""
-        named = _ID.sub(lambda found: self._ids.get(found[0], found[0]), text)
+        """A text of the page with the ports and ids of the run."""
+        named = _ID.sub(lambda match: self._ids.get(match[0], match[0]), text)
         return _moved(named, PORTS[0], self._first_port)
 
-    def _as_shown(self, text: str) -> str:
-        """What came out, as a page has it; the run's folder has another name for each reader."""
+    def _as_on_page(self, text: str) -> str:
+        """An output with the page's ports and ids, and `…` for the run's folder, as each reader has another."""
         pages_own = {id_of_run: id_of_page for id_of_page, id_of_run in self._ids.items()}
-        named = _ID.sub(lambda found: pages_own.get(found[0], found[0]), text)
+        named = _ID.sub(lambda match: pages_own.get(match[0], match[0]), text)
         return _moved(named, self._first_port, PORTS[0]).replace(str(self._folder.resolve()), "…")
 
     def _note_ids(self, expected: str, output: str) -> None:
         """Pairs the ids that a page shows first here with those that a command printed, in their order by name."""
-        printed = [found for found in _ID.finditer(output) if found[0] not in self._ids.values()]
-        for shown in _ID.finditer(expected):
-            same = next((found for found in printed if found[1] == shown[1]), None)
-            if shown[0] not in self._ids and same is not None:
-                self._ids[shown[0]] = same[0]
-                printed = [found for found in printed if found[0] != same[0]]
+        printed = [match for match in _ID.finditer(output) if match[0] not in self._ids.values()]
+        for page_id in _ID.finditer(expected):
+            same = next((match for match in printed if match[1] == page_id[1]), None)
+            if page_id[0] not in self._ids and same is not None:
+                self._ids[page_id[0]] = same[0]
+                printed = [match for match in printed if match[0] != same[0]]
 
 
 def _moved(text: str, first: int, to: int) -> str:
-    """A text in which the ports from `to` on stand for those from `first` on."""
+    """A text with the ports from `to` on in place of those from `first` on."""
     ports = {str(first + at): str(to + at) for at in range(len(PORTS))}
-    return re.sub(rf"\b(?:{'|'.join(ports)})\b", lambda found: ports[found[0]], text)
+    return re.sub(rf"\b(?:{'|'.join(ports)})\b", lambda match: ports[match[0]], text)
 
 
 class _Process:
     """A shell or an interpreter that takes one piece of program after the other.
 
-    Each piece stands in a file of its own. What a piece prints ends with a line of a mark and its status.
+    Each piece is in a file of its own. Its output ends with a line of a mark and its status.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, environ: Mapping[str, str], work: Path) -> None:
@@ -424,15 +424,15 @@ class _Process:
         assert self._process.stdout is not None
         end = re.compile(rb"\n" + re.escape(self._mark.encode()) + rb" (\d+)\n")
         deadline = time.monotonic() + timeout_s
-        seen = b""
-        while (found := end.search(seen)) is None:
+        output = b""
+        while (match := end.search(output)) is None:
             ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             part = os.read(self._process.stdout.fileno(), 65536) if ready else b""
-            seen += part
+            output += part
             if not part:
                 why = "it ended the page's process" if ready else f"it took more than {timeout_s} s"
-                return 1, seen.decode(errors="replace") + f"\n[{why}]"
-        return int(found[1]), seen[: found.start()].decode(errors="replace")
+                return 1, output.decode(errors="replace") + f"\n[{why}]"
+        return int(match[1]), output[: match.start()].decode(errors="replace")
 
     def close(self) -> None:
         """Ends the process and all that it has started in its session."""
@@ -471,13 +471,13 @@ def free_ports(number: int) -> int:
         with closing(socket.socket()) as probe:
             probe.bind(("127.0.0.1", 0))
             first = int(probe.getsockname()[1])
-        taken = []
+        sockets = []
         with suppress(OSError, OverflowError):
             for port in range(first, first + number):
-                taken.append(socket.socket())
-                taken[-1].bind(("127.0.0.1", port))
-        bound = len(taken) == number and all(each.getsockname()[1] for each in taken)
-        for each in taken:
+                sockets.append(socket.socket())
+                sockets[-1].bind(("127.0.0.1", port))
+        bound = len(sockets) == number and all(each.getsockname()[1] for each in sockets)
+        for each in sockets:
             each.close()
         if bound:
             return first

@@ -14,7 +14,7 @@ from headwater.ship.progress import Entry
 from headwater.ship.tail import CHUNK_BYTES, Chunk, Tail
 
 LIMIT = 4 * CHUNK_BYTES
-BANNER = "#" * 300  # more than what a copy is told by
+BANNER = "#" * 300  # more than is compared to recognise a copy
 
 
 class Follower:

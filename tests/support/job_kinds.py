@@ -472,5 +472,5 @@ def three_batches(
 
 def rows_of(driver: JobDriver, kind: Kind, columns: Columns = PLAIN) -> list[Row]:
     """The table of the kind, in the order of `Kind.rows`."""
-    wanted = map(columns.sql, kind.columns)
-    return in_order(tuple(row) for row in driver.table(TABLE).selectExpr(*wanted).collect())
+    expressions = map(columns.sql, kind.columns)
+    return in_order(tuple(row) for row in driver.table(TABLE).selectExpr(*expressions).collect())

@@ -1,6 +1,6 @@
 """Which tests a lane runs, `--lane check|test|all`; docs/contributing/testing.md says what each is for.
 
-A test's lane shows in one place: its folder, where that is in `CHECK` or `TEST`, and elsewhere its mark `story`.
+One thing decides a test's lane: its folder, if that is in `CHECK` or `TEST`, and otherwise its mark `story`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tells test modules how much their random tests are to try, before they are imported."""
+    """Sets, before test modules are imported, how much their random tests try."""
     os.environ[LANE] = config.getoption("--lane")
 
 
 def folder_of(item: pytest.Item) -> str:
-    """The folder below tests/ that a test stands in; the empty text for one that stands elsewhere."""
+    """The folder below tests/ that a test is in; empty for one that is elsewhere."""
     return item.path.relative_to(ROOT).parts[0] if ROOT in item.path.parents else ""
 
 
@@ -47,12 +47,12 @@ def runs_in(lane: str, folder: str, *, is_story: bool) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     lane = config.getoption("--lane")
-    taken: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    in_lane: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
         is_story = item.get_closest_marker("story") is not None
         if is_story and folder_of(item) in TEST:
             raise pytest.UsageError(f"{item.nodeid}: its folder decides its lane; take the mark `story` away")
-        taken[runs_in(lane, folder_of(item), is_story=is_story)].append(item)
-    if taken[False]:
-        config.hook.pytest_deselected(items=taken[False])
-        items[:] = taken[True]
+        in_lane[runs_in(lane, folder_of(item), is_story=is_story)].append(item)
+    if in_lane[False]:
+        config.hook.pytest_deselected(items=in_lane[False])
+        items[:] = in_lane[True]

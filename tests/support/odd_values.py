@@ -141,19 +141,21 @@ def _time(text: str, _kind: str) -> object:
     at, _, zone = text.rpartition(" ")
     if zone in ("UTC", "Europe/Berlin"):
         return datetime.fromisoformat(at).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC).replace(tzinfo=None)
-    found = _iso(text)
-    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+    moment = _iso(text)
+    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
 
 
 def _local(text: str, _kind: str) -> object:
-    found = _iso(text)
-    return NONE if found.tzinfo else found
+    moment = _iso(text)
+    return NONE if moment.tzinfo else moment
 
 
 def _date(text: str, _kind: str) -> object:
-    found = _iso(text)
-    is_midnight = not (found.hour or found.minute or found.second or found.microsecond or found.utcoffset())
-    return found.date() if is_midnight else NONE
+    moment = _iso(text)
+    is_midnight = not (
+        moment.hour or moment.minute or moment.second or moment.microsecond or moment.utcoffset()
+    )
+    return moment.date() if is_midnight else NONE
 
 
 def _iso(text: str) -> datetime:

@@ -1,4 +1,4 @@
-"""Logs with batches that nobody looked at: a version before 0.2 took them, or another program wrote them."""
+"""Logs with batches that were not checked: a version before 0.2 accepted them, or another program wrote them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HOUR_MS = 3_600_000
 
 
 class OldLog(OneLog):
-    """A log that a version before wrote."""
+    """A log that an earlier version wrote."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(directory, "t", settings, time_ms=NOW_MS + HOUR_MS)
 
     def take(self, batch: bytearray) -> None:
-        """Appends it as that version did: unread, with the header believed."""
+        """Appends a batch as that version did: by its header, without reading it."""
         view = memoryview(batch)
         header = HEADER.unpack_from(view)
         self.log.append(view, now_ms=self.time_ms, looked_into=(view, header, header[MAX_TIMESTAMP_MS]))
@@ -42,9 +42,10 @@ class OldLog(OneLog):
             (self.directory / CHECKED_TIMESTAMPS).unlink()
         self.open()
 
-    def found(self, timestamp_ms: int) -> int | None:
-        found = self.log.offset_for_timestamp(timestamp_ms)
-        return None if found is None else found.offset
+    def offset_at(self, timestamp_ms: int) -> int | None:
+        """The offset of the first record at or after a time; None if there is none."""
+        place = self.log.offset_for_timestamp(timestamp_ms)
+        return None if place is None else place.offset
 
 
 def append_to_log(folder: Path, batch: bytes | bytearray) -> int:

@@ -98,19 +98,19 @@ READERS = (
 
 
 def rows_by(reader: Reader, tables: Mapping[str, Path]) -> dict[str, int]:
-    """How many rows the reader finds in each table; the test is skipped where it cannot be installed.
+    """How many rows the reader finds in each table; skips the test if the reader cannot be installed.
 
     Raises:
         AssertionError: The reader failed; the message is what it wrote.
     """
     program = _PROGRAM.format(read=reader.read)
-    asked = json.dumps({name: str(path) for name, path in tables.items()})
+    request = json.dumps({name: str(path) for name, path in tables.items()})
     done = subprocess.run(
-        [_python(reader.installs), "-c", program], input=asked, capture_output=True, text=True, check=False
+        [_python(reader.installs), "-c", program], input=request, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{reader.name}: {done.stderr[-3000:]}"
-    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    counts: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return counts
 
 
 def _python(installs: Sequence[str]) -> str:

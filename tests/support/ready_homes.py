@@ -1,7 +1,8 @@
 """Homes in which jobs have run already: made once, kept below build/, and copied for each test that begins there.
 
-Nothing in a home knows where it is. A home's name is the hash of all that it comes of: the library, the pins, the
-session's settings, the test file that fills it, the jobs' code and the arguments. A change of these makes it anew.
+Nothing in a home depends on where it is. A home's name is the hash of everything that it is made from: the library, the
+pins, the session's settings, the test file that fills it, the jobs' code and the arguments. A change of these makes a
+new home.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from headwater_streams.testing import JobDriver
 
 ROOT = Path(__file__).resolve().parents[2]
 HOMES = ROOT / "build" / "ready-homes"
-_KEPT_S = 3 * 24 * 3600
-"""Homes that no run has asked for in so long are removed."""
+_MAX_AGE_S = 3 * 24 * 3600
+"""Homes that no run has used for so long are removed."""
 
 
 def ready_home(
@@ -46,7 +47,7 @@ def ready_home(
         fill: Sends and runs what the home is to hold; a function of a test file.
         jobs: Functions that `@hw.job` decorated, or bound jobs.
         arguments: Plain values, whose `repr` tells them apart.
-        anew: Make it though it is there, for a test that proves the making.
+        anew: Make it even if it exists, for a test of the making.
     """
     bound = [job if isinstance(job, Job) else bind(job) for job in jobs]
     digest = hashlib.sha256(_library().encode())
@@ -69,10 +70,10 @@ def ready_home(
 
 
 def remove_old_homes() -> None:
-    """Removes what no run has asked for in days, and what a run that was killed left half made."""
+    """Removes homes that no run has used for days, and those that a killed run has left half made."""
     for home in HOMES.glob("*"):
         with suppress(FileNotFoundError):  # the other worker removes them, too
-            if home.stat().st_mtime < time.time() - _KEPT_S:
+            if home.stat().st_mtime < time.time() - _MAX_AGE_S:
                 shutil.rmtree(home, ignore_errors=True) if home.is_dir() else home.unlink()
 
 

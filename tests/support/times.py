@@ -1,7 +1,7 @@
-"""How long each test took, and what it waited for: a line for each below build/, which `make test-slowest` prints.
+"""How long each test took, and what it waited for: a line for each test below build/; `make test-slowest` prints them.
 
-Of a test's seconds some are CPU time of its own process, some of child processes (Spark's JVM, brokers, commands), some
-are sleeps of the test itself. What is left of the wall-clock time it waited for a disk, a socket or another process.
+A test's seconds are CPU time of its own process, CPU time of child processes (Spark's JVM, brokers, commands), and
+sleeps of the test itself. The rest of its wall-clock time it waited for a disk, a socket or another process.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _sleep = time.sleep
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Drops the lines of earlier runs that later ones stand for, once for all workers, and counts sleeps."""
+    """Drops lines that later runs have replaced, once for all workers, and measures sleeps from here on."""
     if not hasattr(config, "workerinput"):
         LINES.parent.mkdir(exist_ok=True)
         LINES.write_text("".join(json.dumps(line) + "\n" for line in newest().values()), encoding="utf-8")
-    time.sleep = _counted_sleep
+    time.sleep = _measured_sleep
 
 
 def pytest_report_header() -> str:
@@ -45,7 +45,7 @@ def pytest_unconfigure() -> None:
     time.sleep = _sleep
 
 
-def _counted_sleep(seconds: float) -> None:
+def _measured_sleep(seconds: float) -> None:
     global _slept_s
     if threading.current_thread() is threading.main_thread():
         _slept_s += seconds
@@ -54,7 +54,7 @@ def _counted_sleep(seconds: float) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measures a test with its fixtures; whoever is first to use a shared one has it in its time."""
+    """Measures a test with its fixtures; a shared one counts for the first test that uses it."""
     start_s, own_s, children_s, slept_s = time.monotonic(), time.process_time(), _children_cpu_s(), _slept_s
     done = yield
     line = {
@@ -70,7 +70,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def _children_cpu_s() -> float:
-    """CPU time of all processes below this one: of those that ended, and of those that run."""
+    """CPU time of all processes below this one, those that have ended included."""
     ended = os.times()
     return ended.children_user + ended.children_system + sum(map(_cpu_s, _children_of(os.getpid())))
 
@@ -85,13 +85,13 @@ def _cpu_s(pid: int) -> float:
 
 
 def _children_of(pid: int) -> list[int]:
-    found: list[int] = []
+    children: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += map(int, task.read_text(encoding="ascii").split())
+            children += map(int, task.read_text(encoding="ascii").split())
         except OSError:
             continue
-    return found
+    return children
 
 
 def newest() -> dict[str, dict[str, float]]:
@@ -99,11 +99,11 @@ def newest() -> dict[str, dict[str, float]]:
     if not LINES.exists():
         return {}
     lines = map(json.loads, LINES.read_text(encoding="utf-8").splitlines())
-    return {line["test"]: line for line in lines if _is_there(line["test"])}
+    return {line["test"]: line for line in lines if _exists(line["test"])}
 
 
-def _is_there(test: str) -> bool:
-    """Whether a test still stands where it stood, by its file and the name of its function."""
+def _exists(test: str) -> bool:
+    """Whether a test still exists, by its file and the name of its function."""
     file, _, names = test.partition("::")
     return f"def {names.rpartition('::')[2].partition('[')[0]}(" in _text(LINES.parents[1] / file)
 

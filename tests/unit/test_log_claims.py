@@ -30,17 +30,17 @@ def test_open_finds_records_by_time_whose_greatest_timestamp_was_wrong(
         greatest_ms = claimed_ms if is_wrong else first_ms + 500
         old.take(raw_batch(_records(first_ms), 3, codec=codec, first_ms=first_ms, greatest_ms=greatest_ms))
     old.restart(clean=clean)
-    assert old.found(NOW_MS) == 0
+    assert old.offset_at(NOW_MS) == 0
     for number in range(9):
         first_ms = NOW_MS + number * 10_000
-        assert old.found(first_ms) == 3 * number
-        assert old.found(first_ms + 1) == 3 * number + 1
-        assert old.found(first_ms + 501) == (3 * number + 3 if number < 8 else None)
+        assert old.offset_at(first_ms) == 3 * number
+        assert old.offset_at(first_ms + 1) == 3 * number + 1
+        assert old.offset_at(first_ms + 501) == (3 * number + 3 if number < 8 else None)
     greatest = old.log.max_timestamp()
     assert greatest is not None
     assert (greatest.timestamp_ms, greatest.offset) == (NOW_MS + 80_500, 25)
     old.restart(upgraded=False)
-    assert old.found(NOW_MS + 80_001) == 25
+    assert old.offset_at(NOW_MS + 80_001) == 25
 
 
 def test_retention_leaves_records_of_now_whose_greatest_timestamp_was_0(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from bad_batches import GZIP, LZ4, NONE, NOW_MS, SNAPPY, TAKEN, ZSTD, cases, plain, raw_batch, raw_record
+from bad_batches import ACCEPTED, GZIP, LZ4, NONE, NOW_MS, SNAPPY, ZSTD, cases, plain, raw_batch, raw_record
 from headwater_broker.log import inspection
 from headwater_broker.log.batch import (
     CHECKED_FROM,
@@ -36,7 +36,7 @@ def _either_walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def test_inspect_takes_good_batches_and_refuses_bad_ones(codec: int) -> None:
     for name, data in cases(codec).items():
         batch = memoryview(data)
-        if name in TAKEN:
+        if name in ACCEPTED:
             inspect(batch, check_batch(batch, MANY_BYTES), Demands(), "t-0")
             continue
         with pytest.raises(InvalidBatchError):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bad_batches import NONE, TAKEN, cases, plain, raw_record
+from bad_batches import ACCEPTED, NONE, cases, plain, raw_record
 from headwater_broker.log.batch import BASE_TIMESTAMP_MS, HEADER, MAX_TIMESTAMP_MS, RECORD_COUNT
 from headwater_broker.log.walk import (
     GOOD,
@@ -65,9 +65,11 @@ def test_walk_tells_good_records_from_bad_ones(walker: type[RecordWalker], name:
     count, first_ms = header[RECORD_COUNT], header[BASE_TIMESTAMP_MS]
     for piece in (1, 3, 4096):
         verdict = _verdict(walker(count, first_ms, LONG_MIN, LONG_MAX, False, False), data, count, piece)
-        assert (verdict is None) == (name in TAKEN | OF_THE_HEADER), verdict
+        assert (verdict is None) == (name in ACCEPTED | OF_THE_HEADER), verdict
     delta_ms = header[MAX_TIMESTAMP_MS] - first_ms
-    is_plain = name in TAKEN | OF_THE_HEADER - {"negative count", "empty that claims none"} and delta_ms == 0
+    is_plain = (
+        name in ACCEPTED | OF_THE_HEADER - {"negative count", "empty that claims none"} and delta_ms == 0
+    )
     assert are_plain(batch, HEADER.size, count, delta_ms) == is_plain
     assert plain_records(batch, HEADER.size, count, delta_ms) == is_plain
 

@@ -11,7 +11,7 @@ from headwater_streams.plan.job import Job, bind
 from headwater_streams.plan.requirements import may_multiply, require_row_by_row
 from headwater_streams.plan.unions import check_union, inputs_under, joined_inputs, marked, origin_of
 from headwater_streams.spark.plan_shape import PlanColumn, PlanNode
-from plan_shapes import kept_shapes
+from plan_shapes import stored_shapes
 
 east = hw.topic("east", schema="who STRING")
 west = hw.topic("west", schema="who STRING")
@@ -86,7 +86,7 @@ _OF_KINDS: Mapping[str, tuple[dict[str, int], bool]] = {
 @pytest.mark.parametrize("name", _OF_KINDS)
 def test_kept_shape_tells_its_inputs_and_whether_rows_may_be_doubled(name: str) -> None:
     inputs, multiplies = _OF_KINDS[name]
-    plan = kept_shapes()[name].root
+    plan = stored_shapes()[name].root
     assert (dict(inputs_under(plan)), may_multiply(plan)) == (inputs, multiplies)
 
 
