@@ -185,8 +185,8 @@ def test_plan_names_the_jobs_that_its_tables_feed(
     print_whole(replace(planned, feeds=("long", "longest")))
     (told,) = [line for line in printed(capsys) if line.startswith("feeds")]
     assert told == (
-        "feeds     long, longest; one that has read rows which are replaced stops at the swap, until its table is made "
-        "anew, in this order"
+        "feeds     long, longest; a job that has read replaced rows stops at the swap until its table is rebuilt, in "
+        "this order"
     )
     rewind.write(replace(planned, feeds=("long",)))
     again = rewind.plan()
@@ -200,7 +200,7 @@ def test_swap_says_what_is_to_be_done_with_the_jobs_behind(capsys: pytest.Captur
     print_behind(("long", "longest"), {"t": {"0": [1, 2], "1": [0, 5]}})
     (told,) = printed(capsys)
     assert told.startswith(
-        "it feeds long, longest; they pass over the swap, so what they made of these rows stays"
+        "it feeds long, longest; they pass over the swap, so their own rows stay as they are"
     )
     assert told.endswith("headwater backfill plan JOB --offsets t:0=1-2 --offsets t:1=0-5, or --rebuild")
     print_behind(("long",), {"t": {str(p): [0, 5] for p in range(1000)}})
@@ -208,7 +208,7 @@ def test_swap_says_what_is_to_be_done_with_the_jobs_behind(capsys: pytest.Captur
     assert told.endswith("JOB with --offsets for each partition of the plan, or --rebuild")
     print_behind(("long",), None)
     (told,) = printed(capsys)
-    assert told.endswith("until its table is made anew, in this order: headwater backfill plan JOB --rebuild")
+    assert told.endswith("until its table is rebuilt, in this order: headwater backfill plan JOB --rebuild")
 
 
 @pytest.mark.parametrize("which", ["--late", "--quarantined"])

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from headwater_streams.backfill.diff import Diff
     from headwater_streams.backfill.whole import WholePlan
 
-FED_STOP = (
-    "one that has read rows which are replaced stops at the swap, until its table is made anew, in this order"
-)
+FED_STOP = "a job that has read replaced rows stops at the swap until its table is rebuilt, in this order"
 FED_GO_ON = (
-    "they pass over the swap, so what they made of these rows stays until it is repaired, too, in this order"
+    "they pass over the swap, so their own rows stay as they are until those are repaired, too, in this order"
 )
 _MOST_OPTIONS = 6
 _OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>[0-9]{1,18})=(?P<start>[0-9]{1,18})-(?P<end>[0-9]{1,18})")

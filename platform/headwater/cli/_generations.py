@@ -147,7 +147,7 @@ def _begin(
             if each["not_made_again"]
         ]
         + [
-            f"{name} is kept, with rows of when the job's code, its topics' columns or its checks were others; "
+            f"{name} is kept, with rows from before the job's code, its topics' columns or its checks changed; "
             "--ingest empties it, too, and reads the topic again"
             for name in remaining
         ]
