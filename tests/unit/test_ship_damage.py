@@ -168,7 +168,7 @@ def test_list_of_compressed_files_that_is_damaged_has_them_told_again_at_most(
 
     def tell() -> list[str]:
         sentences: list[str] = []
-        LeftOut([str(packed)], 0, place, say=sentences.append).tell(found, lambda *_: False)
+        LeftOut([str(packed)], 0, place, say=sentences.append).report_new(found, lambda *_: False)
         return sentences
 
     assert len(tell()) == 1

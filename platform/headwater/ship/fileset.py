@@ -105,7 +105,9 @@ class FileSet:
                 tail.place, tail.missing_at = matches.files[key].path, None
             elif tail.missing_at is None:
                 tail.missing_at = now
-        self._left_out.tell(matches.compressed, lambda path, head: path in parts or self._is_part(path, head))
+        self._left_out.report_new(
+            matches.compressed, lambda path, head: path in parts or self._is_part(path, head)
+        )
         self._first, self.stale, self._files.moved = False, self._files.moved, False
 
     def awaits(self, now_ms: int) -> bool:
@@ -132,13 +134,13 @@ class FileSet:
         try:
             chunk = tail.read(ends=ends)
         except ReplacedError:
-            self._succeed(tail)
+            self._find_successor(tail)
             return None
         if chunk is not None and chunk.first_ordinal == 0 and tail.framing.unit == 1:
-            self._tell_encoding(tail)
+            self._report_encoding(tail)
         return chunk
 
-    def _tell_encoding(self, tail: Tail) -> None:
+    def _report_encoding(self, tail: Tail) -> None:
         encoding = wide_encoding(tail.beginning)
         if encoding is not None:
             self._say(
@@ -407,7 +409,7 @@ class FileSet:
         size = self._from_end.get((stat.st_dev, stat.st_ino))
         return size if size is not None and size <= stat.st_size else None
 
-    def _succeed(self, tail: Tail) -> None:
+    def _find_successor(self, tail: Tail) -> None:
         """Goes on in the copy of a file that was truncated or written anew; without one, its lines are gone."""
         del self.tails[tail.key]
         self.stale = True
@@ -416,7 +418,7 @@ class FileSet:
             followed = self.tails.get(key)
             if tail.continues_in(fd) and (followed is None or not followed.mark.match_in(fd)):
                 if followed is not None:  # the copy was written over it
-                    self._succeed(followed)
+                    self._find_successor(followed)
                 self._possible_copies.close([key])
                 tail.move_to(fd, path)
                 self.tails[tail.key] = tail

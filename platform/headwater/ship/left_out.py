@@ -42,7 +42,7 @@ class LeftOut:
         self._decided: dict[FileKey, int] = {}
         self._growing: dict[FileKey, tuple[int, int]] = {}
 
-    def tell(self, compressed: Mapping[FileKey, Match], is_part: Callable[[str, bytes], bool]) -> None:
+    def report_new(self, compressed: Mapping[FileKey, Match], is_part: Callable[[str, bytes], bool]) -> None:
         """Names what came under the patterns since the last look and matters.
 
         Args:

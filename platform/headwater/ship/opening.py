@@ -46,7 +46,7 @@ class Opener:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._tell(path, error)
+            self._report(path, error)
             return None
         self._unreadable.discard(path)
         if _is(fd, key):
@@ -70,7 +70,7 @@ class Opener:
         """
         for path, error in elsewhere.items():
             if path not in self._folders:
-                self._tell(path, error)
+                self._report(path, error)
         self._folders = set(elsewhere)
         self._unreadable &= {*paths, *elsewhere}
         self._short = self._short and bool(self._unreadable)
@@ -83,7 +83,7 @@ class Opener:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return fd
 
-    def _tell(self, path: str, error: OSError) -> None:
+    def _report(self, path: str, error: OSError) -> None:
         is_new = path not in self._unreadable
         self._unreadable.add(path)
         if error.errno not in _TOO_MANY:

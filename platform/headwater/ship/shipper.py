@@ -259,7 +259,7 @@ class Shipper:
                 if self._check is not None:
                     self._check()
                 self._save_all()
-                self._tell()
+                self._report_progress()
             if self._options.once and not moved and not any(each.stale for each in self._sets):
                 if self._files.holds:
                     if not self._files.awaits(_now_ms()):
@@ -307,7 +307,7 @@ class Shipper:
                 self._drop_ended(each)
             self._save_all()
         self._wait(lambda: not self._saving, _SAVE_WAIT_S)
-        self._tell()
+        self._report_progress()
         self.totals.unacknowledged = self._sender.queued
         if self._sender.queued:
             self._say(
@@ -478,7 +478,7 @@ class Shipper:
         if error is not None and error.name() not in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
             self._sender.failure = self._sender.failure or error
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         tails = [tail for each in self._sets for tail in each.tails.values()]
         progress = {
             "topic": self._options.topic,
