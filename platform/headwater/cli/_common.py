@@ -59,7 +59,7 @@ def print_line(text: str, *, file: TextIO | None = None, flush: bool = False) ->
     print(escaped_text(text), file=file, flush=flush)
 
 
-def tell_damaged(damaged: "Sequence[DamagedFileError]") -> None:
+def report_damaged(damaged: "Sequence[DamagedFileError]") -> None:
     """Names the damaged files, whose entries a list lacks, and fails the command if there are any."""
     for each in damaged:
         print_line(f"headwater: {each}", file=sys.stderr)
@@ -110,16 +110,16 @@ def waiting(for_what: str, *, lines_every_s: float | None = None) -> Iterator[No
         yield
         return
     done = threading.Event()
-    teller = threading.Thread(target=_tell_until, args=(done, for_what, lines_every_s), daemon=True)
-    teller.start()
+    printer = threading.Thread(target=_print_until, args=(done, for_what, lines_every_s), daemon=True)
+    printer.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        printer.join()
 
 
-def _tell_until(done: threading.Event, for_what: str, every_s: float) -> None:
+def _print_until(done: threading.Event, for_what: str, every_s: float) -> None:
     started_s = time.monotonic()
     print_line(for_what, file=sys.stderr, flush=True)
     while not done.wait(every_s):

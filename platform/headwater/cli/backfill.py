@@ -14,7 +14,7 @@ from headwater.cli._common import (
     JsonOption,
     print_json,
     print_line,
-    tell_damaged,
+    report_damaged,
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
@@ -345,7 +345,7 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
         print_json(statuses)
     else:
         print_status(statuses)
-    tell_damaged(damaged)
+    report_damaged(damaged)
 
 
 @app.command("versions")

@@ -94,7 +94,7 @@ def consume(
         try:
             printer.run(consumer, ends, count)
         finally:
-            printer.tell_escaped()
+            printer.report_escaped()
 
 
 class _Printer:
@@ -186,7 +186,7 @@ class _Printer:
             self._escaped += (key, value) != produced
         return key + (self._separator or b"") + value + b"\n"
 
-    def tell_escaped(self) -> None:
+    def report_escaped(self) -> None:
         """Notes on standard error how many records were printed escaped."""
         if self._escaped:
             print_line(

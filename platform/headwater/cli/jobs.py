@@ -16,7 +16,7 @@ from headwater.cli._common import (
     print_json,
     print_table,
     progress_console,
-    tell_damaged,
+    report_damaged,
     waiting,
 )
 from headwater.cli._generations import rebuild, renew
@@ -388,7 +388,7 @@ def status(
     selected = [each for each in statuses if names is None or is_of(each["job"], names)]
     if json_output:
         print_json(selected)
-        tell_damaged(damaged)
+        report_damaged(damaged)
         return
     fields = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
     several = {each["beside"] for each in selected}
@@ -410,7 +410,7 @@ def status(
         print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
     for each in without:
         console().print(f"{each.job} failed before it had committed anything: {each.message}", markup=False)
-    tell_damaged(damaged)
+    report_damaged(damaged)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from headwater.cli._common import (
     print_json,
     print_line,
     print_table,
-    tell_damaged,
+    report_damaged,
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
@@ -94,7 +94,7 @@ def run(
         added_checks = [*_parsed_checks(check or [], "row"), *_parsed_checks(batch_check or [], "batch")]
         extra = _expectations_function(expectations) if expectations else None
         subjects = _subjects(subject, home)
-        _tell_of_missing_jobs(home, subjects)
+        _warn_of_missing_jobs(home, subjects)
         before = {
             (each.table, each.version): each for table, _ in subjects for each in stored_results(home, table)
         }
@@ -140,7 +140,7 @@ def show(
         raise UsageError(f"there is no result of {table} yet: headwater quality run {table}")
     if json_output:
         print_json([result.to_json() for result in results])
-        tell_damaged(damaged)
+        report_damaged(damaged)
         return
     print_table(
         ["table", "version", "verdict", "rows", "held", "ran at (UTC)"],
@@ -161,7 +161,7 @@ def show(
         _print_result(results[-1])
     elif results:
         print_line(f"Data Docs: {(home / 'quality' / 'index.html').resolve().as_uri()}")
-    tell_damaged(damaged)
+    report_damaged(damaged)
 
 
 def _verdict(result: "SuiteResult") -> str:
@@ -207,7 +207,7 @@ def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
     return [(table, _job_of(table, search))]
 
 
-def _tell_of_missing_jobs(home: Path, subjects: "Sequence[tuple[str, Job | None]]") -> None:
+def _warn_of_missing_jobs(home: Path, subjects: "Sequence[tuple[str, Job | None]]") -> None:
     """Warns of tables that are judged without their job's checks, as a pass then says less."""
     from headwater_streams.ledger.log import writer_of
     from headwater_streams.storage.home import Home
