@@ -14,10 +14,9 @@ their batch touched, each whole (see `operators.dedup.memory`).
 Ranges and versions are half-open. A source has `left_out`, versions among its own, where rows were not read because a
 rollback had taken them back by then. `partitions` has the terms by topic and partition where they were counted so: for
 row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
-`accounting` has one set of terms for each input. The entries of windows and joins tell in `extra.watermark_ms` the
-watermark that Spark ran the batch with, null before there was one; those of joins in `extra.watermarks_ms` that of each
-input behind the batch: `{"orders": 1357034400000, "payments": null}`; those of row stages, and of windows that read a
-topic themselves, in `max_event_time_us` the greatest event time that had come by then. The terms:
+`accounting` has one set of terms for each input. `max_event_time_us` is the greatest event time that had come by then,
+in the entries of row stages and of windows that read a topic themselves. What only commits of one kind say stands in
+`extra`, whose keys are in `base.extra`. The terms:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
 - slowly changing dimensions: `read = changed + deleted + filtered + duplicate + quarantined`, the change events and
@@ -27,27 +26,19 @@ topic themselves, in `max_event_time_us` the greatest event time that had come b
 - windows: `read = folded + filtered + late + quarantined`. Where windows overlap also `placed`, the pairs of a folded
   row and an open window, which is what the windows count; `missed`, the pairs of a folded row and a closed one; and
   `partly_late`, the rows that were folded (or filtered) and stand in the late table for the windows that lack them.
-  Late rows that are only counted (`late="count"`) stand in no table, and `extra` says so: `"late": "count"`.
+  Late rows that are only counted (`late="count"`) stand in no table, and `extra.late` says so.
   Where windows are written when they are closed also `placed (or folded) = emitted + open`: what the windows written
-  in this batch count, and the change in the number of pairs that wait in open ones. A count window's entry has
-  `extra.watermark_us` and `extra.seen_us` as below, and `extra.open_rows`, the rows of each part of its state
+  in this batch count, and the change in the number of pairs that wait in open ones
 - joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
   in the number of waiting rows, so that the sum over all batches is the number that waits now (of the right side not
   behind a repair, by which its rows may have got or lost their first partner); a semi join's right side:
-  `read = kept + filtered + late + quarantined`. `extra.pairs` rows are pairs, `extra.alone` have no partner
+  `read = kept + filtered + late + quarantined`
 - as-of joins of two streams, left: `read = matched + unmatched + waiting + filtered + quarantined`, where `unmatched`
   rows got the final answer that there is none and `waiting` is a change as above; right: `read = kept + filtered +
-  late + quarantined`, for a row may be the answer to any number of others. `extra.watermark_us` is the right side's
-  watermark, `extra.seen_us` the greatest event time behind it
+  late + quarantined`, for a row may be the answer to any number of others
 
-Where offsets of a topic hold no record (markers of transactions, aborted records, compacted ones), `extra.gaps` counts
-them: `{"input": {"topic": {"0": 3}}}`.
-
-A row job's `extra.lookups` names the version of each look-up that the batch read: `{"airports": {"table":
-"dim.airports", "version": 7, "id": "..."}}`.
-
-A row job with several tables has an entry in each, with the same `read`; in all but the first, `extra.beside` names the
-first, which has the offsets seen and the quarantine.
+A row job with several tables has an entry in each, with the same `read`. The entry in the first has the offsets seen
+and the quarantine; the others name that table in `extra.beside`.
 
 A commit of kind "backfill" replaces rows, so its terms say what came and what stood there `before`; a rollback's entry
 has the two changed about, so that what a table holds is the live entries' terms and, over all backfills, the sums of
@@ -59,29 +50,18 @@ has the two changed about, so that what a table holds is the live entries' terms
   quarantined`); in the quarantine table, whose rows of the range change hands in a commit of its own:
   `quarantined - before`.
 
-Its `extra` has `backfill` (the id), `action` ("swap" or "rollback"; "chunk" in a shadow), `replaced_version`, and for
-windows `windows` (ISO 8601, half-open) and `until` (the generation and batch of the last commit of the input that was
-folded); where some of them were open, `open`: from when to when, and the live job's last `batch` before. Its `sources`
-are what was read again.
+Its `sources` are what was read again.
 
-A commit of kind "generation" begins one: its `batch` is -1, `seen` and `max_event_time_us` are what the new generation
-goes on with, and its `extra` has `action` ("renew": the rows stay; "rebuild": they are removed), `starts` (the next
-offset of each partition, by topic), `lost` (ranges that the old generation had not read and that are gone), `anew` (the
-topics that were deleted and made again, which are read from their beginning), of a renewal `topic_ids` (the ids of the
-topics that the offsets belong to, where the broker gives any) and `after` (the generation and batch that the target
-ended with). In other tables of the job and in side tables its `action` is "rebuild" or "clear": rows of generations
-before, or of batches that came after that last one, were removed.
-Where a job that keeps state was renewed, `extra.warm_up` has what the new generation reads again in its batch 0, of
-which nothing is committed, the watermark of that batch and, of a join, those of the inputs: `{"watermark_ms":
-1357034400000, "watermarks_ms": {...}, "sources": [...]}`, as above. It ends where the last batch of the generation
-before ended.
+A commit of kind "generation" begins one: its `batch` is -1, and `seen` and `max_event_time_us` are what the new
+generation goes on with. `extra.action` says how. In other tables of the job and in side tables its action is "rebuild"
+or "clear": rows of generations before, or of batches that came after the last one, were removed. Where a job that keeps
+state was renewed, `extra.warm_up` ends where the last batch of the generation before ended.
 
-A rebuild beside the live table (`backfill.rebuild`; `backfill` is its id) makes two of that kind. One has `shadow`, the
-folder below the home of the table whose files came in place of all rows; its log has the batches that wrote them. The
-other takes that back, with the `action` "restore": the rows are those of `replaced_version` again, and `batch`, `seen`
-and the rest are what the last commit before that said, for the old checkpoint goes on under a new number. A rewind's,
-`action` "rewind", says the same of an earlier version, `restored_version`, in each of the job's tables; in a side table
-the rows of later batches were removed.
+A rebuild beside the live table (`backfill.rebuild`; `extra.backfill` is its id) makes two of that kind. One has
+`extra.shadow`: files came in place of all rows. The other takes that back, with the action "restore": the rows are
+those of `extra.replaced_version` again, and `batch`, `seen` and the rest are what the last commit before that said, for
+the old checkpoint goes on under a new number. A rewind's, with the action "rewind", says the same of an earlier
+version, `extra.restored_version`, in each of the job's tables; in a side table the rows of later batches were removed.
 """
 
 import json
@@ -90,6 +70,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.record import Part, Record
 
 Kind = Literal["row", "scd", "window", "join", "as_of", "side", "backfill", "generation"]
@@ -98,12 +79,6 @@ Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
 """Terms by topic and partition."""
 
-WATERMARK = "watermark_ms"
-"""In `extra`: the watermark that Spark ran the batch with; null before there was one."""
-INPUT_WATERMARKS = "watermarks_ms"
-"""In a join's `extra`: the watermark of each input behind the batch; null where nothing was seen of it."""
-WARM_UP = "warm_up"
-"""In the `extra` of an entry that began a generation: what it reads again for its state."""
 NO_WATERMARK_MS = -377_705_116_800_000
 """The watermark of a query that has seen nothing yet: the year -9999, before every event."""
 
@@ -179,7 +154,7 @@ class SourceRange(Part):
 class LedgerEntry(Record):
     """One commit of a job: where its rows came from and what became of every row read.
 
-    What `extra` may have depends on the kind of commit, see the module, and its keys are not looked at.
+    What `extra` may have depends on the kind of commit, see `base.extra`. An unknown key in it is not refused.
     """
 
     WHAT = "a ledger entry"
@@ -207,14 +182,13 @@ class LedgerEntry(Record):
     @property
     def watermark_ms(self) -> int:
         """The watermark that Spark ran the batch with; `NO_WATERMARK_MS` where it had none."""
-        return watermark_from_json(self.extra.get(WATERMARK))
+        return watermark_from_json(Extra.WATERMARK_MS.get(self))
 
     @property
     def input_watermarks_ms(self) -> Mapping[str, int | None]:
         """Of a join, the watermark of each input behind the batch, as far as the entry tells; None where nothing was
         seen of it."""
-        told: Mapping[str, int | None] = self.extra.get(INPUT_WATERMARKS, {})
-        return told
+        return Extra.WATERMARKS_MS.get(self, {})
 
     @property
     def totals(self) -> Counter[str]:
@@ -281,7 +255,7 @@ class LedgerEntry(Record):
         if not isinstance(value, dict) or type(value.get(cls.FORMAT_KEY)) is not int:
             return None  # whoever has a key of that name
         value = cls.checked(value)
-        for source in value.get("extra", {}).get(WARM_UP, {}).get("sources", ()):
+        for source in value.get("extra", {}).get(Extra.WARM_UP, {}).get("sources", ()):
             SourceRange.checked(source)
         return cls(
             job=value["job"],
@@ -314,7 +288,8 @@ def is_undone(entry: LedgerEntry, begun: LedgerEntry) -> bool:
     that the table had by then, and the files are of the batches that wrote them.
     """
     is_batch = entry.kind not in ("backfill", "generation")
-    after = (begun.extra["after"]["generation"], begun.extra["after"]["batch"])
+    last = Extra.AFTER.of(begun)
+    after = (last["generation"], last["batch"])
     return is_batch and entry.generation < begun.generation and (entry.generation, entry.batch) > after
 
 
@@ -330,7 +305,7 @@ def watermark_from_json(told: int | None) -> int:
 
 def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
     """What a generation that an entry began reads again for its state; nothing for other entries."""
-    found = entry.extra.get(WARM_UP, {}) if entry.kind == "generation" else {}
+    found = Extra.WARM_UP.get(entry, {}) if entry.kind == "generation" else {}
     return tuple(SourceRange.from_json(source) for source in found.get("sources", ()))
 
 

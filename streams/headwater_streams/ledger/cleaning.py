@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import warm_up_sources
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.ledger.log import commits, first_version, next_commit
@@ -53,14 +54,14 @@ def clean_log(home: Home, table: str, *, older_than: datetime, kept: int = KEPT_
 def offered_versions(table: Path) -> Iterator[int]:
     """The versions that swaps of backfills replaced and that a rollback can still put back."""
     offered: dict[str, int] = {}
-    for commit in commits(table, since=first_version(table)):
-        if commit.entry is None or "backfill" not in commit.entry.extra:
+    for entry in (commit.entry for commit in commits(table, since=first_version(table))):
+        if entry is None or not Extra.BACKFILL.is_in(entry):
             continue
-        extra = commit.entry.extra
-        if extra["action"] in ("swap", "rebuild", "rewind"):
-            offered[extra["backfill"]] = int(extra["replaced_version"])
-        elif extra["action"] in ("rollback", "restore"):
-            offered.pop(extra["backfill"], None)
+        backfill, action = Extra.BACKFILL.of(entry), Extra.ACTION.of(entry)
+        if action in ("swap", "rebuild", "rewind"):
+            offered[backfill] = Extra.REPLACED_VERSION.of(entry)
+        elif action in ("rollback", "restore"):
+            offered.pop(backfill, None)
     yield from offered.values()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.base.record import NewerRecordError
 from headwater_streams.storage.damage import DamagedFileError, NewerFileError
@@ -63,7 +64,7 @@ def commits(table: Path, *, since: int = 0, until: int | None = None) -> Iterato
 def since_rebuilt(made: Sequence[Commit]) -> list[Commit]:
     """Of a table's commits those since it was last emptied to be built again: what came before is not there."""
     rebuilt = [
-        i for i, c in enumerate(made) if c.entry is not None and c.entry.extra.get("action") == "rebuild"
+        i for i, c in enumerate(made) if c.entry is not None and Extra.ACTION.get(c.entry) == "rebuild"
     ]
     return list(made[rebuilt[-1] :] if rebuilt else made)
 
@@ -183,7 +184,7 @@ def _of_shadow(table: Path, swapped: Commit) -> Iterator[Commit]:
     if shadow is None:
         return
     assert swapped.entry is not None
-    behind = swapped.entry.extra.get("behind", {})
+    behind = Extra.BEHIND.get(swapped.entry, {})
     for commit in commits(table.parent.parent.parent / shadow):
         if commit.entry is not None and commit.entry.kind != "generation":
             sources = tuple(_in_live(source, behind) for source in commit.entry.sources)
@@ -199,12 +200,11 @@ def _in_live(source: SourceRange, behind: Mapping[str, int]) -> SourceRange:
 
 
 def _shadow(commit: Commit) -> str | None:
-    return commit.entry.extra.get("shadow") if commit.entry is not None else None
+    return Extra.SHADOW.get(commit.entry) if commit.entry is not None else None
 
 
 def _restored(commit: Commit) -> int | None:
-    extra = commit.entry.extra if commit.entry is not None else {}
-    return int(extra["restored_version"]) if "restored_version" in extra else None
+    return Extra.RESTORED_VERSION.get(commit.entry) if commit.entry is not None else None
 
 
 def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.log import Commit, lineage, next_commit, since_rebuilt
 from headwater_streams.storage.home import Home
@@ -42,8 +43,8 @@ def repairs_among(made: Iterable[Commit]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for commit in made:
         if commit.entry is not None and commit.entry.kind == "backfill":
-            extra = commit.entry.extra
-            found.setdefault(extra["backfill"], {})[extra["action"]] = commit.version
+            backfill, action = Extra.BACKFILL.of(commit.entry), Extra.ACTION.of(commit.entry)
+            found.setdefault(backfill, {})[action] = commit.version
     return found
 
 
@@ -66,7 +67,7 @@ def half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") 
     # An ingest job shares the quarantine of the job that it feeds, and its repairs are none of the other's.
     mine = {c.entry.job for c in made[target] if c.entry is not None}
     # A side table's log does not say that what it held was made void by the generation that began with empty tables.
-    since = begun.generation if begun is not None and begun.extra.get("action") == "rebuild" else 0
+    since = begun.generation if begun is not None and Extra.ACTION.get(begun) == "rebuild" else 0
     repairs = {
         name: repairs_among(
             c for c in found if c.entry and c.entry.job in mine and c.entry.generation >= since

@@ -12,6 +12,7 @@ one of these has them, too. A topic that was deleted and made again has the offs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_batch, lineage, since_rebuilt
 from headwater_streams.plan.written import WrittenAs
@@ -43,7 +44,7 @@ def made_again(entries: Iterable[LedgerEntry]) -> dict[str, int]:
     """
     again: dict[str, int] = {}
     for entry in entries:
-        again |= dict.fromkeys(entry.extra.get("anew", ()), entry.generation)
+        again |= dict.fromkeys(Extra.ANEW.get(entry, ()), entry.generation)
     return again
 
 
@@ -52,7 +53,7 @@ def made_again_after(entries: Iterable[LedgerEntry], generation: int) -> dict[st
     next topic of that name; arguments as above."""
     again: dict[str, int] = {}
     for entry in (entry for entry in entries if entry.generation > generation):
-        again = dict.fromkeys(entry.extra.get("anew", ()), entry.generation) | again
+        again = dict.fromkeys(Extra.ANEW.get(entry, ()), entry.generation) | again
     return again
 
 

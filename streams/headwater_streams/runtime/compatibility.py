@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.errors import IncompatibleStateError, SourceReplacedError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.target import declared_name
 from headwater_streams.delta.delta_table import column_problems
 from headwater_streams.ledger.log import last_entry, next_commit
@@ -243,7 +244,7 @@ def _replaced(context: StageContext, plan: JobPlan, checkpoint: Path) -> Iterato
         position = reader.position(checkpoint)
         replaced = None if position is None else reader.replaced_by(target, position)
         if replaced is not None and replaced.entry is not None:
-            now = f"those of the backfill {replaced.entry.extra['backfill']} (version {replaced.version})"
+            now = f"those of the backfill {Extra.BACKFILL.of(replaced.entry)} (version {replaced.version})"
             why = "what was made of the rows before would stay"
             yield Difference(f"{_ROWS_OF}{declared.name}", "those that it has read", now, "rebuild", why)
 

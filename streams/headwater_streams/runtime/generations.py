@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from headwater_streams.base.errors import DataLossError, IncompatibleStateError, StreamsError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry, is_undone, merge_ranges
 from headwater_streams.base.target import declared_name
 from headwater_streams.delta.delta_table import REBUILT, DeltaTransaction
@@ -98,7 +99,7 @@ def require_same_code(context: StageContext, job: Job) -> None:
 
 def starts_of(entry: LedgerEntry) -> Starts:
     """Where a generation's queries begin, when the entry is the one that began it."""
-    starts = entry.extra.get("starts", {}) if entry.kind == "generation" else {}
+    starts = Extra.STARTS.get(entry, {}) if entry.kind == "generation" else {}
     return {topic: {int(p): offset for p, offset in found.items()} for topic, found in starts.items()}
 
 
@@ -109,15 +110,14 @@ def ids_read(context: StageContext, job: Job, generation: int) -> dict[str, str]
     if facts is not None:
         return {topic: found for topic, found in facts.topic_ids.items() if found is not None}
     begun = last_entry(context.home.table(job.target.name), job.name, generation)
-    ids: dict[str, str] = begun.extra.get("topic_ids", {}) if begun is not None and not begun.is_batch else {}
-    return ids
+    return dict(Extra.TOPIC_IDS.get(begun, {})) if begun is not None and not begun.is_batch else {}
 
 
 def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> LedgerEntry:
     """Begins a job's next generation, in one commit; the job must not be running.
 
     Returns:
-        The commit's entry; `extra["lost"]` names the ranges that no generation has read.
+        The commit's entry; `Extra.LOST` names the ranges that no generation has read.
 
     Raises:
         StreamsError: The job has no table yet, it keeps state or keys that cannot be had again, it reads a table row by
@@ -159,7 +159,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         starts = _ends(again)
     void = {own_key(topic, partition) for topic in anew for partition in starts[topic]}
     seen = seen_of(table, job.name, generation) if action == "renew" else None
-    memory = carried(last.extra) if last is not None and action == "renew" else {}
+    memory = carried(last) if last is not None and action == "renew" else {}
     entry = LedgerEntry(
         job=job.name,
         generation=generation + 1,
@@ -170,12 +170,12 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         max_event_time_us=last.max_event_time_us if last is not None and action == "renew" else None,
         seen=None if seen is None else {key: pairs for key, pairs in seen.items() if key not in void},
         extra={
-            "action": action,
-            "starts": starts,
-            "lost": lost,
-            "anew": sorted(anew),
-            "after": after,
-            **({"topic_ids": ids} if ids and action == "renew" else {}),
+            Extra.ACTION: action,
+            Extra.STARTS: starts,
+            Extra.LOST: lost,
+            Extra.ANEW: sorted(anew),
+            Extra.AFTER: after,
+            **({Extra.TOPIC_IDS: ids} if ids and action == "renew" else {}),
             **memory,
             **(again.told() if again is not None else {}),
         },
@@ -279,7 +279,7 @@ def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:
     transaction = context.transaction(path)
     if transaction.last_batch(generation_id(job.name)) >= generation:
         return
-    extra = {"action": "rebuild", "beside": job.target.name}
+    extra: ExtraValues = {Extra.ACTION: "rebuild", Extra.BESIDE: job.target.name}
     entry = LedgerEntry(
         job=job.name, generation=generation, batch=-1, table=name, kind="generation", extra=extra
     )
@@ -313,12 +313,12 @@ def _why_halfway(context: StageContext, job: Job, name: str) -> str | None:
     None where none did."""
     made = (commit.entry for commit in commits_backwards(context.home.table(name)))
     begun = next((e for e in made if e is not None and e.job == job.name and e.kind == "generation"), None)
-    if begun is None or "backfill" not in begun.extra:
+    if begun is None or not Extra.BACKFILL.is_in(begun):
         return None
-    remedy = "roll it back again" if begun.extra["action"] == "restore" else "swap it in, or roll it back"
+    remedy = "roll it back again" if Extra.ACTION.of(begun) == "restore" else "swap it in, or roll it back"
     return (
-        f"job {job.name!r}: the backfill {begun.extra['backfill']!r} has changed {name} and not {job.target.name} yet; "
-        f"{remedy}"
+        f"job {job.name!r}: the backfill {Extra.BACKFILL.of(begun)!r} has changed {name} and not {job.target.name} "
+        f"yet; {remedy}"
     )
 
 
@@ -348,7 +348,7 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
     begun = last_entry(context.home.table(job.target.name), job.name, generation)
     if begun is None or begun.kind != "generation":
         return
-    rebuilt = begun.extra["action"] == "rebuild"
+    rebuilt = Extra.ACTION.of(begun) == "rebuild"
     others = () if rebuilt else job.other_tables
     for name in (job.target.quarantine_table, job.target.late_table, *others):
         path = context.home.table(name)
@@ -364,7 +364,7 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
         transaction: DeltaTransaction = context.transaction(path)
         removed = [file for file in transaction.all_files() if file.name in void]
         if removed:
-            extra = {"action": "clear", "after": begun.extra["after"]}
+            extra: ExtraValues = {Extra.ACTION: "clear", Extra.AFTER: Extra.AFTER.of(begun)}
             entry = LedgerEntry(
                 job=job.name, generation=generation, batch=-1, table=name, kind="generation", extra=extra
             )
@@ -411,9 +411,9 @@ def read_by_ledger(table: Path, job: str, *, until: int | None = None) -> Positi
     ends: Positions = {}
     made = since_rebuilt(lineage(table, until=until))
     for entry in (c.entry for c in made if c.entry is not None and c.entry.job == job):
-        for topic in entry.extra.get("anew", ()):
+        for topic in Extra.ANEW.get(entry, ()):
             ends.pop(topic, None)
-        for topic, starts in entry.extra.get("starts", {}).items():
+        for topic, starts in Extra.STARTS.get(entry, {}).items():
             ends[topic] = ends.get(topic, {}) | {int(partition): start for partition, start in starts.items()}
         for source in entry.sources if entry.is_batch else ():
             for topic, ranges in source.ranges.items() if source.table is None else ():

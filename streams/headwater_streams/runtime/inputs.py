@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import DataLossError, SourceReplacedError, SupersededError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.delta.delta_table import REBUILT, read_files
 from headwater_streams.delta.live_files import all_files, files_between
@@ -246,9 +247,10 @@ class InputReader:
         replaced = self.replaced_by(self._target, since)
         if replaced is not None:
             assert replaced.entry is not None
+            backfill = Extra.BACKFILL.of(replaced.entry)
             raise SourceReplacedError(
                 f"job {self.job!r}: version {replaced.version} of {self.declared.name} put other rows in the place of "
-                f"those that it has read (backfill {replaced.entry.extra['backfill']}), and what it made of these "
+                f"those that it has read (backfill {backfill}), and what it made of these "
                 f"would stay; make its table anew, too: headwater backfill plan {self.job} --rebuild"
             )
         begun = taken_back_since(self.path, since)

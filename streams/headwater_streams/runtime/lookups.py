@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headwater_streams.base.errors import DataLossError, IncompatibleTableError, LookupKeyError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.record import Part
 from headwater_streams.delta.delta_table import read_version
@@ -23,8 +24,6 @@ from headwater_streams.spark.columns import col
 from headwater_streams.spark.spark_errors import JvmError
 from headwater_streams.storage.delta_rows import table_id
 from headwater_streams.storage.files import exists
-
-_EXTRA = "lookups"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,16 +179,16 @@ def fillers_of(plans: Sequence[JobPlan], *, begins: Callable[[Job], bool]) -> se
     return found
 
 
-def lookups_extra(plan: JobPlan, pinned: PinnedLookups) -> dict[str, Any]:
+def lookups_extra(plan: JobPlan, pinned: PinnedLookups) -> ExtraValues:
     """What a ledger entry says of a batch's look-ups."""
     told = {
         name: {"table": plan.job.lookups[name].name, "version": found.version, "id": found.table_id}
         for name, found in pinned.versions.items()
     }
-    return {_EXTRA: told} if told else {}
+    return {Extra.LOOKUPS: told} if told else {}
 
 
 def versions_of(entry: LedgerEntry) -> dict[str, LookupVersion]:
     """The versions that a batch read."""
-    found = entry.extra.get(_EXTRA, {})
+    found = Extra.LOOKUPS.get(entry, {})
     return {name: LookupVersion(version=told["version"], table_id=told["id"]) for name, told in found.items()}

@@ -20,7 +20,8 @@ from headwater_streams.base.errors import (
     StreamsError,
     SupersededError,
 )
-from headwater_streams.base.ledger_entry import WATERMARK, merge_ranges, spelled
+from headwater_streams.base.extra import Extra
+from headwater_streams.base.ledger_entry import merge_ranges, spelled
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
@@ -174,8 +175,8 @@ class JobQuery:
         require_tables(self._context, self._plan)
         require_compatible(self.job.name, differences(self._context, self._plan, self._generation))
         last = last_entry(table, self.job.name, self._generation)
-        if last is not None and last.kind == "generation" and last.extra["action"] == "renew":
-            before = self._context.home.checkpoint(self.job.name, last.extra["after"]["generation"])
+        if last is not None and last.kind == "generation" and Extra.ACTION.of(last) == "renew":
+            before = self._context.home.checkpoint(self.job.name, Extra.AFTER.of(last)["generation"])
             carry_failing(before, self._checkpoint)
         self._again = WarmUp.of(last)
         if self._again is not None and not is_committed(self._checkpoint, 0):
@@ -384,7 +385,7 @@ class JobQuery:
             self._stage.values.require(batch, end.watermark_ms)
         again = self._again if batch == 0 else None
         result = BatchResult(
-            df, lambda: {**observed_metrics(execution), BATCH_METRIC: {WATERMARK: end.watermark_ms}}
+            df, lambda: {**observed_metrics(execution), BATCH_METRIC: {Extra.WATERMARK_MS: end.watermark_ms}}
         )
         try:
             if again is not None:

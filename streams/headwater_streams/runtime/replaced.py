@@ -19,6 +19,7 @@ from pathlib import Path
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_among
@@ -58,7 +59,7 @@ def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | 
     read = _read_by(target, name, table, version) if found else []
     for commit in found:
         assert commit.entry is not None
-        if "shadow" in commit.entry.extra or any(was_taken_back(known, [commit.entry]) for known in read):
+        if Extra.SHADOW.is_in(commit.entry) or any(was_taken_back(known, [commit.entry]) for known in read):
             return commit
     return None
 
@@ -66,7 +67,7 @@ def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | 
 def taken_back_since(table: Path, version: int) -> tuple[LedgerEntry, ...]:
     """The beginnings of generations, since a version that a job has read up to, that undid batches which it has not."""
     begun = [commit.entry for commit in replacements(commits(table, since=version))]
-    return tuple(entry for entry in begun if entry is not None and "shadow" not in entry.extra)
+    return tuple(entry for entry in begun if entry is not None and not Extra.SHADOW.is_in(entry))
 
 
 def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]:
@@ -82,7 +83,7 @@ def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]
     ends = [each.versions[1] for each in sources if each.versions is not None and each.versions[0] == 0]
     begun = max(ends, default=0)
     made = lineage(table, until=version)
-    came = {c.version for c in made if c.entry is not None and "shadow" in c.entry.extra}
+    came = {c.version for c in made if c.entry is not None and Extra.SHADOW.is_in(c.entry)}
     passed_over = {each for each in came if each >= begun} | {
         each for source in sources for each in source.left_out
     }
@@ -101,7 +102,7 @@ def taken_back_rows(begun: Sequence[LedgerEntry]) -> Column:
 
 def _rows_undone(begun: LedgerEntry) -> Column:
     generation, batch = F.col(GENERATION), F.col(BATCH)
-    last = begun.extra["after"]
+    last = Extra.AFTER.of(begun)
     after = (generation > last["generation"]) | ((generation == last["generation"]) & (batch > last["batch"]))
     undone: Column = (generation < begun.generation) & after
     return undone

@@ -21,11 +21,9 @@ from typing import Any, ClassVar
 
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.errors import DataLossError, StreamsError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import (
-    INPUT_WATERMARKS,
     NO_WATERMARK_MS,
-    WARM_UP,
-    WATERMARK,
     LedgerEntry,
     SourceRange,
     merge_ranges,
@@ -71,24 +69,24 @@ class WarmUp(Part):
 
     WHAT = "what a generation reads again"
     STORED_AS: ClassVar[Mapping[str, str]] = {
-        "watermark_ms": WATERMARK,
-        "input_watermarks_ms": INPUT_WATERMARKS,
+        "watermark_ms": Extra.WATERMARK_MS,
+        "input_watermarks_ms": Extra.WATERMARKS_MS,
     }
 
     watermark_ms: int
     sources: tuple[SourceRange, ...]
     input_watermarks_ms: Mapping[str, int | None] = field(default_factory=dict)
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> ExtraValues:
         """What the entry's `extra` says of it."""
-        return {WARM_UP: self.to_json()}
+        return {Extra.WARM_UP: self.to_json()}
 
     def to_json(self) -> dict[str, Any]:
         """What is read again, as it is stored."""
         sources = [source.to_json() for source in self.sources]
-        told: dict[str, Any] = {WATERMARK: watermark_to_json(self.watermark_ms), "sources": sources}
+        told: dict[str, Any] = {Extra.WATERMARK_MS: watermark_to_json(self.watermark_ms), "sources": sources}
         if self.input_watermarks_ms:
-            told[INPUT_WATERMARKS] = dict(self.input_watermarks_ms)
+            told[Extra.WATERMARKS_MS] = dict(self.input_watermarks_ms)
         return told
 
     @classmethod
@@ -96,9 +94,9 @@ class WarmUp(Part):
         """What was stored."""
         value = cls.checked(value)
         return cls(
-            watermark_ms=watermark_from_json(value[WATERMARK]),
+            watermark_ms=watermark_from_json(value[Extra.WATERMARK_MS]),
             sources=tuple(SourceRange.from_json(source) for source in value["sources"]),
-            input_watermarks_ms=value.get(INPUT_WATERMARKS, {}),
+            input_watermarks_ms=value.get(Extra.WATERMARKS_MS, {}),
         )
 
     @classmethod
@@ -108,7 +106,7 @@ class WarmUp(Part):
         if entry is None or not sources:
             return None
         try:
-            return cls.from_json(entry.extra[WARM_UP])
+            return cls.from_json(Extra.WARM_UP.of(entry))
         except NewerRecordError as error:
             raise StreamsError(
                 f"{entry.table}: what generation {entry.generation} of job {entry.job!r} is to read again {error}; a "
@@ -213,7 +211,7 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
 
 def _writes_zero_for_none(entries: Sequence[LedgerEntry]) -> bool:
     """Whether an older Headwater wrote the first entries: 0 where there was no watermark, which is NULL now."""
-    return not any(entry.extra.get(WATERMARK, 0) is None for entry in entries)
+    return not any(Extra.WATERMARK_MS.get(entry, 0) is None for entry in entries)
 
 
 def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up: WarmUp) -> None:
@@ -267,7 +265,7 @@ def _reach(plan: JobPlan) -> timedelta:
 
 
 def _watermark_of(context: StageContext, plan: JobPlan, generation: int, last: LedgerEntry) -> int:
-    if WATERMARK in last.extra:
+    if Extra.WATERMARK_MS.is_in(last):
         return last.watermark_ms
     planned = read_offsets(context.home.checkpoint(plan.job.name, generation), last.batch)
     if planned is None:

@@ -21,6 +21,7 @@ Every finding is a sentence. What is looked at:
 
 from collections.abc import Sequence
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows, is_undone
 from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
@@ -82,7 +83,7 @@ def _audit_of(home: Home, table: str) -> TableAudit | None:
         return None
     audit = TableAudit(table, last.job, last.kind)
     made = since_rebuilt(made)
-    cleared = [c.entry for c in made if c.entry and c.entry.extra.get("action") == "clear"]
+    cleared = [c.entry for c in made if c.entry and Extra.ACTION.get(c.entry) == "clear"]
     made = [c for c in made if c.entry is None or not any(is_undone(c.entry, begun) for begun in cleared)]
     live = [c for c in made if c.entry is not None and c.entry.is_batch]
     entries = [c.entry for c in live if c.entry is not None]
@@ -96,7 +97,7 @@ def _audit_of(home: Home, table: str) -> TableAudit | None:
     for entry in entries:
         audit.findings += entry.imbalances()
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
-    audit.notes += [_lost(c.entry) for c in made if c.entry is not None and c.entry.extra.get("lost")]
+    audit.notes += [_lost(c.entry) for c in made if c.entry is not None and Extra.LOST.get(c.entry)]
     if last.kind == "row":
         check_rows(audit, home, live, repaired, generations)
     elif last.kind == "scd":
@@ -110,7 +111,7 @@ def _audit_of(home: Home, table: str) -> TableAudit | None:
     elif entries:
         check_pairs(audit, home, live, repairs)
     begun = made[0].entry if made else None
-    since = begun.generation if begun is not None and begun.extra.get("action") == "rebuild" else 0
+    since = begun.generation if begun is not None and Extra.ACTION.get(begun) == "rebuild" else 0
     sides = {CHANGES_SUFFIX: "kept"} if last.kind == "scd" else {}
     for suffix, term in {**sides, LATE_SUFFIX: "late", QUARANTINE_SUFFIX: "quarantined"}.items():
         check_side(audit, home, table + suffix, term, entries, since)
@@ -120,7 +121,7 @@ def _audit_of(home: Home, table: str) -> TableAudit | None:
 def _lost(begun: LedgerEntry) -> str:
     ranges = [
         f"{topic} {partition} offsets [{start}, {end})"
-        for topic, partitions in begun.extra["lost"].items()
+        for topic, partitions in Extra.LOST.of(begun).items()
         for partition, (start, end) in partitions.items()
     ]
     return (
@@ -132,5 +133,5 @@ def _moved_by(repair: LedgerEntry) -> str:
     terms = repair.totals
     rows = (counted_in_windows(terms) or terms.get("written", 0)) - terms["before"]
     late = f", {terms['late_folded']:+,} of them late ones" if terms.get("late_folded") else ""
-    action, backfill = repair.extra.get("action", "swap"), repair.extra.get("backfill", "")
+    action, backfill = Extra.ACTION.get(repair, "swap"), Extra.BACKFILL.get(repair, "")
     return f"{repair.table}: since the {action} of backfill {backfill} it accounts for {rows:+,} rows{late}"

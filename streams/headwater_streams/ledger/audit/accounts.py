@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, warm_up_sources
 from headwater_streams.ledger.audit.found import PartitionAudit, TableAudit
 from headwater_streams.ledger.log import Commit
@@ -30,7 +31,7 @@ def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
     gaps: Counter[tuple[str, int]] = Counter()
     read: Counter[tuple[str, int]] = Counter()
     for entry in entries:
-        for of_input in entry.extra.get("gaps", {}).values():
+        for of_input in Extra.GAPS.get(entry, {}).values():
             for topic, by_partition in of_input.items():
                 gaps.update({(topic, int(partition)): count for partition, count in by_partition.items()})
         for name, found in entry.accounting.items():
@@ -75,7 +76,7 @@ def check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
         for source in entry.sources:
             if source.table is None and not entry.partitions:
                 spans = [end - start for found in source.ranges.values() for start, end in found.values()]
-                empty = entry.extra.get("gaps", {}).get(source.input, {})
+                empty = Extra.GAPS.get(entry, {}).get(source.input, {})
                 offsets[source.input] += sum(spans) - sum(sum(counts.values()) for counts in empty.values())
                 offsets[source.input] -= entry.accounting[source.input]["read"]
     for name, missing in offsets.items():

@@ -7,6 +7,7 @@ from operator import or_
 
 import pyarrow.compute as pc
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
 from headwater_streams.base.plural import counted
 from headwater_streams.delta.scd_target import CHANGES
@@ -48,19 +49,21 @@ def check_windows(
 def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> list[str]:
     """What the live job has written again of windows that repairs replaced while they were open, from its own state,
     which has nothing of the repair; a sentence for each repair."""
-    of_windows = [entry for entry in repairs if "windows" in entry.extra]
-    back = {entry.extra["backfill"] for entry in of_windows if entry.extra["action"] == ROLLBACK}
+    of_windows = [entry for entry in repairs if Extra.WINDOWS.is_in(entry)]
+    back = {Extra.BACKFILL.of(entry) for entry in of_windows if Extra.ACTION.of(entry) == ROLLBACK}
     swaps = [
-        entry for entry in of_windows if entry.extra["action"] == SWAP and entry.extra["backfill"] not in back
+        entry
+        for entry in of_windows
+        if Extra.ACTION.of(entry) == SWAP and Extra.BACKFILL.of(entry) not in back
     ]
-    if not any("open" in entry.extra for entry in swaps):
+    if not any(Extra.OPEN.is_in(entry) for entry in swaps):
         return []
     rows = columns_of(home.table(table), [WINDOW_START, GENERATION, BATCH])
     found: list[str] = []
     for entry in reversed(swaps):
-        spans = [(_moment(start), _moment(end)) for start, end in entry.extra["windows"]]
-        if "open" in entry.extra:
-            (start, end), batch = entry.extra["open"]["windows"], entry.extra["open"]["batch"]
+        spans = [(_moment(start), _moment(end)) for start, end in Extra.WINDOWS.of(entry)]
+        if Extra.OPEN.is_in(entry):
+            (start, end), batch = Extra.OPEN.of(entry)["windows"], Extra.OPEN.of(entry)["batch"]
             # A new generation has folded the rows of open windows again, as the code was then.
             since = (pc.field(GENERATION) == entry.generation) & (pc.field(BATCH) > batch)
             those = rows.filter(since).filter(
@@ -70,7 +73,7 @@ def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> lis
                 are = "was" if those.num_rows == 1 else "were"
                 found.append(
                     f"{table}: {counted(those.num_rows, 'row')} of windows that were open at the swap of backfill "
-                    f"{entry.extra['backfill']} {are} written again by the live job since, from its own state; once "
+                    f"{Extra.BACKFILL.of(entry)} {are} written again by the live job since, from its own state; once "
                     f"they are closed, repair them again: {again(entry.job, start, end)}"
                 )
         rows = rows.filter(
@@ -116,11 +119,11 @@ def check_pairs(
     """
     path = home.table(audit.table)
     entries = [commit.entry for commit in live if commit.entry is not None]
-    times: list[str] = entries[-1].extra.get("times", [])  # which older entries do not name
+    times = Extra.TIMES.get(entries[-1], [])  # which older entries do not name
     there = columns_of(path, [SOURCES, *times])
     written = sum(commit.rows_added for commit in live)
-    pairs = sum(int(entry.extra.get("pairs", 0)) for entry in entries)
-    alone = sum(int(entry.extra.get("alone", 0)) for entry in entries)
+    pairs = sum(Extra.PAIRS.get(entry, 0) for entry in entries)
+    alone = sum(Extra.ALONE.get(entry, 0) for entry in entries)
     moved = _moved(repairs, "written", "before")
     if not len(there) - moved == written == pairs + alone:
         found = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
@@ -128,7 +131,7 @@ def check_pairs(
         audit.findings.append(
             f"{audit.table}: {found} were found, {written} written{by_repairs}, {len(there)} are there"
         )
-    is_semi = entries[-1].extra.get("how") == "semi"
+    is_semi = Extra.HOW.get(entries[-1]) == "semi"
     sides = (LEFT,) if is_semi else (LEFT, RIGHT)
     places = places_of(there, sides, times).group_by(PLACE).aggregate([])
     for side, name in zip(sides[:1] if repairs else sides, _inputs_by_side(entries), strict=False):
@@ -144,11 +147,11 @@ def check_answers(audit: TableAudit, home: Home, last: LedgerEntry, repairs: Seq
     """The rows with an answer and those without, as many as the entries say."""
     sources = columns_of(home.table(audit.table), [SOURCES])[SOURCES].to_pylist()
     answered = sum(places[1] is not None for places in sources)
-    terms = audit.totals[last.extra["left"]]
+    terms = audit.totals[Extra.LEFT.of(last)]
     moved = {name: _moved(repairs, name, f"{name}_before") for name in ("matched", "unmatched")}
     expected = {
         "matched": terms["matched"] + moved["matched"],
-        "unmatched": terms["unmatched"] + moved["unmatched"] if last.extra["how"] == "left" else 0,
+        "unmatched": terms["unmatched"] + moved["unmatched"] if Extra.HOW.of(last) == "left" else 0,
     }
     there = {"matched": answered, "unmatched": len(sources) - answered}
     for term, count in there.items():
@@ -169,5 +172,5 @@ def _moved(repairs: Sequence[LedgerEntry], now: str, before: str) -> int:
 
 
 def _inputs_by_side(entries: Sequence[LedgerEntry]) -> list[str]:
-    sides: dict[str, str] = dict(entries[-1].extra["sides"])
+    sides = Extra.SIDES.of(entries[-1])
     return sorted(sides, key=lambda name: sides[name])

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import counted
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
@@ -111,7 +112,7 @@ def check_rows(
 
 def _action(repair: Commit) -> str:
     assert repair.entry is not None
-    return f"{repair.entry.extra['action']} of backfill {repair.entry.extra['backfill']}"
+    return f"{Extra.ACTION.of(repair.entry)} of backfill {Extra.BACKFILL.of(repair.entry)}"
 
 
 def _pairs_of(commit: Commit) -> _Pairs:
@@ -152,7 +153,7 @@ class _Replaced:
     def by(cls, repair: Commit, begun: Sequence[LedgerEntry]) -> "_Replaced":
         assert repair.entry is not None
         until = made_again_after(begun, repair.entry.generation)
-        return cls(_pairs_of(repair), repair.entry.extra.get("since", {}), until)
+        return cls(_pairs_of(repair), Extra.SINCE.get(repair.entry, {}), until)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """True at these of some rows, with their `_generation`."""

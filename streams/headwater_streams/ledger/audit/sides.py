@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
@@ -62,4 +63,4 @@ def _sent(entry: LedgerEntry, term: str) -> int:
     terms = entry.totals
     if term != "late":
         return terms[term]
-    return 0 if entry.extra.get("late") == "count" else terms["late"] + terms["partly_late"]
+    return 0 if Extra.LATE.get(entry) == "count" else terms["late"] + terms["partly_late"]

@@ -14,15 +14,16 @@ Three bounds, none of which forgets anything:
 Where an origin was let go, the entries' `extra` has `cold`, the generation whose rows of the table count.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 
+from headwater_streams.base.extra import Extra, ExtraValues
+from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.operators.dedup.intervals import IntervalSet
 from headwater_streams.operators.dedup.verdicts import Seen
 from headwater_streams.storage.delta_files import reading
@@ -71,9 +72,9 @@ def account(before: Seen, after: Seen, batch: int, *, little: int = LITTLE) -> A
     return Account(None, {key: found.pairs() for key, found in after.items() if found is not before.get(key)})
 
 
-def carried(extra: Mapping[str, Any]) -> dict[str, Any]:
+def carried(entry: LedgerEntry) -> ExtraValues:
     """What of an entry's `extra` the next one must carry on."""
-    return {"cold": extra["cold"]} if "cold" in extra else {}
+    return {Extra.COLD: Extra.COLD.of(entry)} if Extra.COLD.is_in(entry) else {}
 
 
 class ColdOrigins:
@@ -84,9 +85,9 @@ class ColdOrigins:
         self._table, self._job, self._at_hand = table, job, at_hand
         self.since: int | None = None
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> ExtraValues:
         """What an entry's `extra` says of it."""
-        return {} if self.since is None else {"cold": self.since}
+        return {} if self.since is None else {Extra.COLD: self.since}
 
     def with_those_of(self, names: Iterable[str], seen: Seen) -> Seen:
         """What is at hand, and of the origins named those that were let go."""

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
@@ -128,10 +129,10 @@ class AsOfStage:
                 f"job {self._job.name!r}, batch {batch}: {files.rows} rows were written where {written} were answered; "
                 "nothing was committed, and the job can be started again"
             )
-        extra: dict[str, Any] = {**watermark.told(), "how": self._spec.how, "left": self._left_name}
+        extra: ExtraValues = {**watermark.told(), Extra.HOW: self._spec.how, Extra.LEFT: self._left_name}
         extra |= late_terms(self._job)
         if warnings:
-            extra["warnings"] = warnings
+            extra[Extra.WARNINGS] = warnings
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.operators.recording import Place, counting
@@ -116,7 +117,7 @@ class CountStage:
         extra = {**late_terms(self._job), **watermark.told(), **parts}
         warnings += gate.warnings
         if warnings:
-            extra["warnings"] = warnings
+            extra[Extra.WARNINGS] = warnings
         terms_of_input = {
             "read": observed(metrics, read_metric(self._name)),
             "folded": folded,

@@ -5,9 +5,9 @@ than it has offsets, the records of its ranges are counted once more, by another
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headwater_streams.base.errors import DataLossError, UnavailableError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import Ranges, SourceRange
 from headwater_streams.runtime.context import StageContext
 
@@ -17,7 +17,7 @@ def gaps_extra(
     job: str,
     sources: Sequence[SourceRange],
     accounting: Mapping[str, Mapping[str, int]],
-) -> dict[str, Any]:
+) -> ExtraValues:
     """What an entry's `extra` says of offsets without a record: `{"gaps": {input: {topic: {"0": 3}}}}`, or nothing.
 
     Args:
@@ -36,7 +36,7 @@ def gaps_extra(
         if source.table is None and source.input in accounting
     }
     gaps = {name: of_input for name, of_input in found.items() if of_input}
-    return {"gaps": gaps} if gaps else {}
+    return {Extra.GAPS: gaps} if gaps else {}
 
 
 def _gaps(context: StageContext, job: str, ranges: Ranges, read: int) -> dict[str, dict[str, int]]:

@@ -5,7 +5,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater_streams.base.ledger_entry import INPUT_WATERMARKS, NO_WATERMARK_MS, LedgerEntry
+from headwater_streams.base.extra import Extra, ExtraValues
+from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.runtime.stages.stateful import NEWEST, StatefulInput, read_metric
 from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.spark.watermark import put_back
@@ -42,11 +43,11 @@ class InputWatermarks:
             put_back(self._spark, execution, known)
             self._is_put_back = True
 
-    def after(self, metrics: Mapping[str, Any]) -> dict[str, dict[str, int | None]]:
+    def after(self, metrics: Mapping[str, Any]) -> ExtraValues:
         """What the entry of a batch says of them in its `extra`, by what the stream observed."""
         for name, stateful in self._inputs.items():
             newest_us = metrics.get(read_metric(name), {}).get(NEWEST)
             if newest_us is not None:
                 found = stateful.watermark_at(int(newest_us))
                 self._known[name] = max(found, self._known.get(name, found))
-        return {INPUT_WATERMARKS: {name: self._known.get(name) for name in self._inputs}}
+        return {Extra.WATERMARKS_MS: {name: self._known.get(name) for name in self._inputs}}

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import WrittenFiles
 from headwater_streams.ledger.log import last_entry
@@ -162,18 +163,18 @@ class JoinStage:
             }
         found = observed(metrics, EXPIRED_METRIC, "pairs")
         alone = sum(observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in self._join.keeps)
-        extra: dict[str, Any] = {
-            "pairs": partners.first.num_rows if self._is_semi else found,
-            "alone": alone,
-            "how": self._join.how,
-            "sides": self._sides,
-            "times": self._times(pairs),
+        extra: ExtraValues = {
+            Extra.PAIRS: partners.first.num_rows if self._is_semi else found,
+            Extra.ALONE: alone,
+            Extra.HOW: self._join.how,
+            Extra.SIDES: self._sides,
+            Extra.TIMES: self._times(pairs),
             **batch_terms(self._job, metrics),
             **self._watermarks.after(metrics),
             **gaps_extra(self._context, self._job.name, sources_of(inputs), accounting),
         }
         if warnings:
-            extra["warnings"] = warnings
+            extra[Extra.WARNINGS] = warnings
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,

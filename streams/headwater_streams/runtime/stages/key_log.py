@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.operators.dedup.by_key import ByKey
 from headwater_streams.operators.dedup.key_files import KeyFiles
@@ -9,8 +10,6 @@ from headwater_streams.operators.dedup.recent_keys import RecentKeys
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.spark.checkpoint import batches_kept
-
-_SINCE = "keys_since"
 
 
 class KeyLog:
@@ -31,7 +30,7 @@ class KeyLog:
         Raises:
             DamagedFileError: A file that is needed is not there.
         """
-        for kept in self._files.read(entry.extra.get(_SINCE, entry.batch + 1), entry.batch):
+        for kept in self._files.read(Extra.KEYS_SINCE.get(entry, entry.batch + 1), entry.batch):
             self._keys.add(kept)
 
     def judge(self, batch: int, keys: pa.Table) -> pa.Table:
@@ -41,9 +40,9 @@ class KeyLog:
         self._kept = found.kept
         return found.rows
 
-    def entry_terms(self, batch: int) -> dict[str, int]:
+    def entry_terms(self, batch: int) -> ExtraValues:
         """What the batch's ledger entry must say."""
-        return {_SINCE: self._files.since(self._keys.horizon_us, batch)}
+        return {Extra.KEYS_SINCE: self._files.since(self._keys.horizon_us, batch)}
 
     def committed(self, batch: int) -> None:
         """Remembers the batch, and forgets what no row of any batch that Spark still knows is compared with."""

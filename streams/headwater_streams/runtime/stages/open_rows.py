@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.operators.windows.counted import NUMBER, CountWindow, key_of
 from headwater_streams.runtime.stages.watermark import Watermark
@@ -30,7 +31,7 @@ from headwater_streams.spark.checkpoint import batches_kept
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.storage.files import exists, matching, remove_tree, touch
 
-_EXTRA = "open_rows"
+_FOLDER = "open_rows"
 _WHOLE = "_whole"  # Spark and Arrow read no file whose name begins so
 _MOST_PARTS = 16
 _MANY = 200_000
@@ -42,7 +43,7 @@ class OpenRows:
     """The state of a running job with count windows."""
 
     def __init__(self, spark: SparkSession, checkpoint: Path, job: str) -> None:
-        self._spark, self._folder, self._job = spark, checkpoint / _EXTRA, job
+        self._spark, self._folder, self._job = spark, checkpoint / _FOLDER, job
         self._batches_kept = batches_kept(spark)
         self._parts: dict[int, int] = {}
         self._placed: DataFrame | None = None
@@ -54,7 +55,7 @@ class OpenRows:
         Raises:
             DataLossError: A part is not there as it was written.
         """
-        self._parts = {int(batch): rows for batch, rows in entry.extra.get(_EXTRA, {}).items()}
+        self._parts = {int(batch): rows for batch, rows in Extra.OPEN_ROWS.get(entry, {}).items()}
         for batch, rows in self._parts.items():
             found = _rows_in(self._folder / str(batch))
             if found != rows:
@@ -100,7 +101,7 @@ class OpenRows:
         full = (spec.index(NUMBER) >= F.col(_BEFORE)) & (spec.index(NUMBER) < F.col(_OPEN))
         return self._placed.filter(full).select(*cols((*rows.columns, NUMBER)))
 
-    def write(self, batch: int, spec: CountWindow) -> dict[str, dict[str, int]]:
+    def write(self, batch: int, spec: CountWindow) -> ExtraValues:
         """Writes the part of a batch whose rows were placed; gives what its ledger entry must say."""
         assert self._placed is not None
         waits = (
@@ -118,7 +119,7 @@ class OpenRows:
         if rows:
             parts[batch] = rows
         self._parts = parts
-        return {_EXTRA: {str(part): size for part, size in parts.items()}}
+        return {Extra.OPEN_ROWS: {str(part): size for part, size in parts.items()}}
 
     def release(self) -> None:
         """Forgets the rows that were placed."""

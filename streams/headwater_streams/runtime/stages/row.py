@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.delta.side import quarantine_rows, write_side
@@ -91,7 +91,7 @@ class RowStage:
         if entry is not None:
             seen = seen_of(self._table, self._job.name, self._generation)
             self._state = RowState(seen_from(seen), entry.max_event_time_us)
-            self._cold.since = entry.extra.get("cold")
+            self._cold.since = Extra.COLD.get(entry)
             self._starts = starts_of(entry)
             self._rejects_some = _rejected_few(entry.accounting)
             if self._keys is not None:
@@ -158,9 +158,9 @@ class RowStage:
                 accounting=of_branches[table],
                 seen=None,
                 seen_changed=None,
-                extra={"beside": self._job.target.name}
+                extra={Extra.BESIDE: self._job.target.name}
                 | lookups_extra(self._plan, pinned)
-                | {name: entry.extra[name] for name in ("gaps",) if name in entry.extra},
+                | ({Extra.GAPS: Extra.GAPS.of(entry)} if Extra.GAPS.is_in(entry) else {}),
                 partitions=passed.partitions(table),
             )
             branch.commit(self._app_id, batch, of_table.to_json(), written)
@@ -200,7 +200,7 @@ class RowStage:
         told = account(self._state.seen, seen, batch)
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
-        extra: dict[str, Any] = {"warnings": passed.warnings} if passed.warnings else {}
+        extra: ExtraValues = {Extra.WARNINGS: passed.warnings} if passed.warnings else {}
         extra |= gaps_extra(self._context, self._job.name, sources, accounting)
         if self._keys is not None:
             extra |= self._keys.entry_terms(batch)

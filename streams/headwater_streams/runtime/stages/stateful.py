@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.check import Check
 from headwater_streams.base.durations import in_micros, parse_duration
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import (
-    WATERMARK,
     LedgerEntry,
     Partitions,
     SourceRange,
@@ -268,9 +268,9 @@ class StatefulInput(ABC):
         write_side(transaction, rows, app_id, entry, expected)
 
 
-def late_terms(job: Job) -> dict[str, Any]:
+def late_terms(job: Job) -> ExtraValues:
     """What an entry's `extra` says of late rows: that they stand in no table, where they are only counted."""
-    return {"late": "count"} if job.late == "count" else {}
+    return {Extra.LATE: "count"} if job.late == "count" else {}
 
 
 class Entering:
@@ -300,9 +300,11 @@ def sources_of(inputs: Mapping[str, BatchInput]) -> tuple[SourceRange, ...]:
     return tuple(batch_input.source for batch_input in inputs.values())
 
 
-def batch_terms(job: Job, metrics: Mapping[str, Any]) -> dict[str, Any]:
+def batch_terms(job: Job, metrics: Mapping[str, Any]) -> ExtraValues:
     """What an entry's `extra` says of the batch itself: that late rows are only counted, and its watermark."""
-    return late_terms(job) | {WATERMARK: watermark_to_json(metrics[BATCH_METRIC][WATERMARK])}
+    return late_terms(job) | {
+        Extra.WATERMARK_MS: watermark_to_json(metrics[BATCH_METRIC][Extra.WATERMARK_MS])
+    }
 
 
 def read_metric(name: str) -> str:

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.runtime.inputs import BatchInput
-
-_SEEN, _WATERMARK = "seen_us", "watermark_us"
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,11 @@ class Watermark:
     @classmethod
     def of(cls, entry: LedgerEntry) -> "Watermark":
         """The watermark that a commit was made at."""
-        return cls(entry.extra.get(_SEEN), entry.extra.get(_WATERMARK))
+        return cls(Extra.SEEN_US.get(entry), Extra.WATERMARK_US.get(entry))
 
-    def told(self) -> dict[str, int | None]:
+    def told(self) -> ExtraValues:
         """What the entry's `extra` says of it."""
-        return {_SEEN: self.seen_us, _WATERMARK: self.at_us}
+        return {Extra.SEEN_US: self.seen_us, Extra.WATERMARK_US: self.at_us}
 
     def after(self, batch_input: BatchInput | None, delay_us: int) -> "Watermark":
         """The watermark once a batch of the input was read; None where the batch has nothing of it."""

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError, IncompatibleStateError, JobDefinitionError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.delta.delta_table import DeltaTransaction
 from headwater_streams.delta.upsert import upsert_rows
@@ -143,7 +144,7 @@ class WindowStage:
         extra = batch_terms(self._job, metrics)
         extra |= gaps_extra(self._context, self._job.name, sources_of(inputs), accounting)
         if warnings:
-            extra["warnings"] = warnings
+            extra[Extra.WARNINGS] = warnings
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,
