@@ -13,6 +13,7 @@ from headwater_streams.backfill.topics import changed_topics, read_beyond, requi
 from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry, spelled
 from headwater_streams.base.target import declared_name
 from headwater_streams.delta.delta_table import conflicts, ensure_table
@@ -71,9 +72,9 @@ def made_by(table: Path, backfill: str) -> dict[str, tuple[int, LedgerEntry]]:
     """The commits that a rebuild or a rewind made to a table, by what they did, each with its version."""
     found = ((c.version, c.entry) for c in commits(table))
     return {
-        entry.extra["action"]: (version, entry)
+        Extra.ACTION.of(entry): (version, entry)
         for version, entry in found
-        if entry is not None and entry.kind == "generation" and entry.extra.get("backfill") == backfill
+        if entry is not None and entry.kind == "generation" and Extra.BACKFILL.get(entry) == backfill
     }
 
 
@@ -114,7 +115,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
             backfill=planned.id,
             target=planned.target,
             version=version,
-            replaced_version=entry.extra["replaced_version"],
+            replaced_version=Extra.REPLACED_VERSION.of(entry),
             generation=entry.generation,
             feeds=planned.feeds,
         )
@@ -178,7 +179,7 @@ def require_foreseen(context: StageContext, planned: WholePlan, verdict: Verdict
             entry = commit.entry
             is_batch = entry is not None and entry.job == planned.job and entry.kind != "backfill"
             if commit.data_changed and not is_batch:
-                by = entry.extra.get("backfill", entry.job) if entry is not None else commit.operation
+                by = Extra.BACKFILL.get(entry, entry.job) if entry is not None else commit.operation
                 raise BackfillError(
                     f"{name} was changed by {by} (version {commit.version}) since the backfill {planned.id!r} was "
                     "verified, and the swap would undo that; verify it again and read what differs"
@@ -255,13 +256,13 @@ def restored_entry(
     known = (planned.job, origin)
     last = next((e for e in mine if e is not None and (e.job, e.generation) == known), None)
     batch = last.batch if last is not None else -1
-    extra: dict[str, Any] = dict(last.extra) if last is not None else {}
+    extra: ExtraValues = dict(last.extra) if last is not None else {}
     extra |= {
-        "backfill": planned.id,
-        "restored_version": version,
-        "starts": {},
-        "lost": {},
-        "after": {"generation": origin, "batch": batch},
+        Extra.BACKFILL: planned.id,
+        Extra.RESTORED_VERSION: version,
+        Extra.STARTS: {},
+        Extra.LOST: {},
+        Extra.AFTER: {"generation": origin, "batch": batch},
     }
     return LedgerEntry(
         job=planned.job,
@@ -297,9 +298,9 @@ def exchange(
 ) -> None:
     """Commits one table's part: files for files, the generation's mark, and what the entry says."""
     mark = generation_id(planned.job)
-    is_target, action = entry.table == planned.target, entry.extra["action"]
+    is_target, action = entry.table == planned.target, Extra.ACTION.of(entry)
     what = f"{action} of {'the table' if is_target else 'another table'}"
-    told_entry = replace(entry, extra={"replaced_version": transaction.version, **entry.extra})
+    told_entry = replace(entry, extra={Extra.REPLACED_VERSION: transaction.version, **entry.extra})
     context.step(planned.job, f"before {what}", 0)
     try:
         transaction.exchange(
@@ -363,7 +364,7 @@ def swap_result(
         backfill=planned.id,
         target=planned.target,
         version=version,
-        replaced_version=entry.extra["replaced_version"],
+        replaced_version=Extra.REPLACED_VERSION.of(entry),
         generation=entry.generation,
         proof=proof,
         feeds=planned.feeds,
@@ -396,7 +397,7 @@ def _replaced_version(context: StageContext, planned: WholePlan) -> int:
     """The target's last version before the swap."""
     made = made_by(context.home.table(planned.target), planned.id)
     swapped = next(entry for action, (_, entry) in made.items() if action != RESTORE)
-    return int(swapped.extra["replaced_version"])
+    return Extra.REPLACED_VERSION.of(swapped)
 
 
 def _last_batch(context: StageContext, planned: WholePlan) -> int:
@@ -415,7 +416,7 @@ def _restore_table(context: StageContext, planned: WholePlan, name: str, last: i
         return
     ((_, swapped),) = made.values()
     generation = planned.base_generation if last is None else planned.generation + 1
-    version = int(swapped.extra["replaced_version"])
+    version = Extra.REPLACED_VERSION.of(swapped)
     transaction = FileSwap(context.spark, table)
     before = snapshot_of(context.spark, table, version)
     removed = transaction.all_files()
@@ -433,5 +434,5 @@ def _restore_table(context: StageContext, planned: WholePlan, name: str, last: i
     else:
         marks = {name: min(batch, last) for name, batch in marks.items()}
     entry = restored_entry(planned, name, version, table, generation, origin=planned.base_generation)
-    entry = replace(entry, extra={**entry.extra, "action": RESTORE})
+    entry = replace(entry, extra={**entry.extra, Extra.ACTION: RESTORE})
     exchange(context, planned, transaction, entry, removed, before, marks)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId, Span, micros
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import (
     NO_WATERMARK_MS,
     LedgerEntry,
@@ -171,9 +171,9 @@ class TableHistory:
         """The commits that a backfill made, by what they did, each with its version."""
         entries = ((c.version, c.entry) for c in self.commits)
         return {
-            entry.extra["action"]: (version, entry)
+            Extra.ACTION.of(entry): (version, entry)
             for version, entry in entries
-            if entry is not None and entry.kind == "backfill" and entry.extra["backfill"] == backfill
+            if entry is not None and entry.kind == "backfill" and Extra.BACKFILL.of(entry) == backfill
         }
 
     @property
@@ -191,14 +191,15 @@ class TableHistory:
         found: dict[str, Folded] = {}
         for commit in self.commits:
             entry = commit.entry
-            if entry is None or entry.kind != "backfill" or "until" not in entry.extra:
+            if entry is None or entry.kind != "backfill" or not Extra.UNTIL.is_in(entry):
                 continue
-            extra: dict[str, Any] = dict(entry.extra)
-            if extra["action"] == ROLLBACK:
-                found.pop(extra["backfill"], None)
+            backfill = Extra.BACKFILL.of(entry)
+            if Extra.ACTION.of(entry) == ROLLBACK:
+                found.pop(backfill, None)
                 continue
-            windows = tuple((micros(start), micros(end)) for start, end in extra["windows"])
-            found[extra["backfill"]] = Folded(windows, (extra["until"][0], extra["until"][1]))
+            windows = tuple((micros(start), micros(end)) for start, end in Extra.WINDOWS.of(entry))
+            generation, batch = Extra.UNTIL.of(entry)
+            found[backfill] = Folded(windows, (generation, batch))
         return list(found.values())
 
 

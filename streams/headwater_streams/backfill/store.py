@@ -28,6 +28,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.values import PLAN_FORMAT
 from headwater_streams.base.errors import StreamsError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.names import is_file_name
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.record import NewerRecordError
@@ -242,8 +243,8 @@ def _is_taken_back(home: Home, made: AnyPlan, backfill: str) -> bool:
     if isinstance(made, BackfillPlan):
         return False
     entries = (commit.entry for name in made.tables for commit in commits(home.table(name)))
-    made_by = (entry for entry in entries if entry is not None and entry.extra.get("backfill") == backfill)
-    return any(entry.extra["action"] == "restore" for entry in made_by)
+    made_by = (entry for entry in entries if entry is not None and Extra.BACKFILL.get(entry) == backfill)
+    return any(Extra.ACTION.of(entry) == "restore" for entry in made_by)
 
 
 def utc_text(now_ms: int) -> str:

@@ -11,6 +11,7 @@ from headwater_streams.backfill.rebuild.parts import planned_part
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.marks import Marks, generation_id
 from headwater_streams.ledger.log import LEDGER_TABLE, commits
@@ -126,10 +127,10 @@ def _prepare(shadow: StageContext, planned: RebuildPlan, found: JobPlan) -> None
         kind="generation",
         fingerprint=planned.fingerprint,
         extra={
-            "action": "rebuild",
-            "starts": {},
-            "lost": {},
-            "after": {"generation": planned.base_generation, "batch": -1},
+            Extra.ACTION: "rebuild",
+            Extra.STARTS: {},
+            Extra.LOST: {},
+            Extra.AFTER: {"generation": planned.base_generation, "batch": -1},
         },
     )
     transaction.commit(generation_id(planned.job), planned.generation, entry.to_json())

@@ -27,6 +27,7 @@ from headwater_streams.backfill.results import SwapResult
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import Verdict, passing
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import REBUILT, ensure_table
 from headwater_streams.delta.file_swap import FileSwap
@@ -103,14 +104,14 @@ def _swap_table(
     if REBUILD in made_by(table, planned.id):
         return
     transaction = FileSwap(context.spark, table)
-    extra = {
-        "action": REBUILD,
-        "backfill": planned.id,
-        "shadow": str(added.table.relative_to(context.home.root)),
-        "starts": {},
-        "lost": {},
-        "after": {"generation": planned.base_generation, "batch": -1},
-        **({"behind": dict(behind)} if behind else {}),
+    extra: ExtraValues = {
+        Extra.ACTION: REBUILD,
+        Extra.BACKFILL: planned.id,
+        Extra.SHADOW: str(added.table.relative_to(context.home.root)),
+        Extra.STARTS: {},
+        Extra.LOST: {},
+        Extra.AFTER: {"generation": planned.base_generation, "batch": -1},
+        **({Extra.BEHIND: dict(behind)} if behind else {}),
     }
     entry = LedgerEntry(
         job=planned.job,

@@ -15,6 +15,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, whole
 from headwater_streams.backfill.repair.windows.folding import Replayed
 from headwater_streams.backfill.repair.windows.kinds import Replay, replay_of
 from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import (
     DeltaTransaction,
@@ -80,9 +81,10 @@ def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
 
 
 def chunk_entry(
-    backfill: BackfillPlan, chunk: Chunk, accounting: dict[str, int], **extra: object
+    backfill: BackfillPlan, chunk: Chunk, accounting: dict[str, int], *, rows: int | None = None
 ) -> LedgerEntry:
-    """The ledger entry of a chunk's commit to the shadow."""
+    """The ledger entry of a chunk's commit to the shadow; with how many rows it wrote, but for rejected records."""
+    written: ExtraValues = {} if rows is None else {Extra.ROWS: rows}
     return LedgerEntry(
         job=backfill.job,
         generation=backfill.generation,
@@ -92,7 +94,7 @@ def chunk_entry(
         sources=backfill.sources(chunk.ranges or backfill.ranges),
         accounting={backfill.input_name: accounting},
         fingerprint=backfill.fingerprint,
-        extra={"backfill": backfill.id, "action": CHUNK, **extra},
+        extra={Extra.BACKFILL: backfill.id, Extra.ACTION: CHUNK, **written},
     )
 
 

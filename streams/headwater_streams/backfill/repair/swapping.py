@@ -25,6 +25,7 @@ from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.values import iso, micros
 from headwater_streams.backfill.verdict import Verdict, passing
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import conflicts, read_version
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap
@@ -37,10 +38,6 @@ from headwater_streams.runtime.turn import Turn
 from headwater_streams.sources.coordinates import PLACE
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}
-_REJECTED = "rejected"
-"""In the entry of a swap of the quarantine table, of windows or of a join: which rows it replaced."""
-_BEHIND = "failed_behind"
-"""In that of a row job: which of the range it left alone, see `_failed_behind`."""
 _ATTEMPTS = 10
 _BESIDE_BATCHES = 3  # of the attempts; in the others the live job waits
 _PAUSE_S = 0.2
@@ -125,7 +122,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
             backfill=planned.id,
             target=entry.table,
             version=version,
-            replaced_version=entry.extra["replaced_version"],
+            replaced_version=Extra.REPLACED_VERSION.of(entry),
             accounting=_terms_of(entry),
         )
         folder.write(stored)
@@ -235,21 +232,21 @@ def _failed_behind(
     return Offsets.at(tuple(row) for row in found.collect())
 
 
-def _told_rejected(rejected: Offsets | None, behind: Offsets) -> dict[str, Any]:
+def _told_rejected(rejected: Offsets | None, behind: Offsets) -> ExtraValues:
     if rejected is not None:
-        return {_REJECTED: rejected.to_json()}
-    return {_BEHIND: behind.to_json()} if behind.count else {}
+        return {Extra.REJECTED: rejected.to_json()}
+    return {Extra.FAILED_BEHIND: behind.to_json()} if behind.count else {}
 
 
 def _affected(context: StageContext, planned: BackfillPlan, swapped: LedgerEntry) -> Column:
     """The affected rows of a table that its swap brought, but none of a topic that was made again since: it may have
     the same offsets."""
-    if _REJECTED in swapped.extra:
-        return Offsets.from_json(swapped.extra[_REJECTED]).condition()
+    if Extra.REJECTED.is_in(swapped):
+        return Offsets.from_json(Extra.REJECTED.of(swapped)).condition()
     history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
     made = (c.entry for c in history.commits if c.entry is not None and c.entry.job == planned.job)
     affected = replace(planned.affected, until=made_again_after(made, planned.generation)).condition()
-    return affected & ~Offsets.from_json(swapped.extra.get(_BEHIND, ())).condition()
+    return affected & ~Offsets.from_json(Extra.FAILED_BEHIND.get(swapped, ())).condition()
 
 
 def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) -> None:
@@ -258,7 +255,7 @@ def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) ->
         return
     swapped_at, swapped = made[SWAP]
     table, affected = context.home.table(name), _affected(context, planned, swapped)
-    replaced = read_version(context.spark, table, int(swapped.extra["replaced_version"])).filter(affected)
+    replaced = read_version(context.spark, table, Extra.REPLACED_VERSION.of(swapped)).filter(affected)
     transaction = FileSwap(context.spark, table)
     _require_as_swapped(context, planned, transaction, name, swapped_at, affected)
     (terms,) = swapped.accounting.values()
@@ -271,7 +268,7 @@ def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) ->
         _MARKS[ROLLBACK],
         entry.to_json(),
         rows=replaced,
-        may_only_add=_REJECTED in swapped.extra,
+        may_only_add=Extra.REJECTED.is_in(swapped),
     )
     context.step(planned.job, f"after rollback{of}", 0)
 
@@ -285,12 +282,11 @@ def _require_newest(context: StageContext, planned: BackfillPlan) -> None:
     since, spans = made[SWAP][0], merged(planned.windows)
     standing: dict[str, bool] = {}
     for commit in TableHistory(context.home.table(planned.target), planned.target).commits:
-        if commit.version > since and commit.entry is not None and "windows" in commit.entry.extra:
-            extra: Mapping[str, Any] = commit.entry.extra
-            windows = ((micros(start), micros(end)) for start, end in extra["windows"])
-            standing[extra["backfill"]] = extra["action"] == SWAP and any(
-                overlaps(spans, one) for one in windows
-            )
+        entry = commit.entry
+        if commit.version > since and entry is not None and Extra.WINDOWS.is_in(entry):
+            windows = ((micros(start), micros(end)) for start, end in Extra.WINDOWS.of(entry))
+            stands = Extra.ACTION.of(entry) == SWAP and any(overlaps(spans, one) for one in windows)
+            standing[Extra.BACKFILL.of(entry)] = stands
     newer = [name for name, stands in standing.items() if stands]
     if newer:
         raise BackfillError(
@@ -363,16 +359,20 @@ def _entry(
     version: int,
 ) -> LedgerEntry:
     pinned = planned.pinned
-    extra: dict[str, Any] = {"backfill": planned.id, "action": action, "replaced_version": version}
+    extra: ExtraValues = {
+        Extra.BACKFILL: planned.id,
+        Extra.ACTION: action,
+        Extra.REPLACED_VERSION: version,
+    }
     if planned.since:
-        extra["since"] = dict(planned.since)
+        extra[Extra.SINCE] = dict(planned.since)
     if pinned is not None and planned.kind == "window":
         extra |= {
-            "windows": [[iso(start), iso(end)] for start, end in planned.windows],
-            "until": list(pinned.until),
+            Extra.WINDOWS: [[iso(start), iso(end)] for start, end in planned.windows],
+            Extra.UNTIL: list(pinned.until),
         }
         if planned.open is not None:
-            extra["open"] = {"windows": [iso(at) for at in planned.open], "batch": planned.batch}
+            extra[Extra.OPEN] = {"windows": [iso(at) for at in planned.open], "batch": planned.batch}
     return LedgerEntry(
         job=planned.job,
         generation=planned.generation,
@@ -424,7 +424,7 @@ def _proved(context: StageContext, planned: BackfillPlan, folder: BackfillFolder
         )
     return TableSwap(
         version=version,
-        replaced_version=entry.extra["replaced_version"],
+        replaced_version=Extra.REPLACED_VERSION.of(entry),
         accounting=_terms_of(entry),
         proof=proof,
     )

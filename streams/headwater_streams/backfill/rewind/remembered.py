@@ -4,6 +4,7 @@ from pathlib import Path
 
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.operators.dedup.key_files import KeyFiles
 from headwater_streams.runtime.context import StageContext
@@ -41,14 +42,14 @@ def require_remembered(context: StageContext, job: str, checkpoint: Path, at: Le
     why_not = why_forgotten(job, checkpoint, at.batch)
     if why_not is not None:
         raise BackfillError(why_not)
-    if "cold" in at.extra:
+    if Extra.COLD.is_in(at):
         raise BackfillError(
             f"the job {job!r} has let go of what it had seen of some origins then (see headwater.seen), so records "
             f"read again could not be told from new ones; {_REMEDY}"
         )
     try:
-        if "keys_since" in at.extra:
-            KeyFiles(checkpoint).read(at.extra["keys_since"], at.batch)
+        if Extra.KEYS_SINCE.is_in(at):
+            KeyFiles(checkpoint).read(Extra.KEYS_SINCE.of(at), at.batch)
         OpenRows(context.spark, checkpoint, job).resume(at)
     except DataLossError as error:
         raise BackfillError(

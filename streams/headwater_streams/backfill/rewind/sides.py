@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import Commit, commits, lineage
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
@@ -86,4 +87,4 @@ def _repair_of(commit: Commit) -> tuple[str, str]:
     entry = commit.entry
     if entry is None or entry.kind != "backfill":
         return "", ""
-    return str(entry.extra["backfill"]), str(entry.extra["action"])
+    return Extra.BACKFILL.of(entry), Extra.ACTION.of(entry)

@@ -28,6 +28,7 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import counted
 from headwater_streams.delta.file_swap import FileSwap
@@ -165,7 +166,7 @@ def _put_back(context: StageContext, planned: RewindPlan, name: str, before: Sna
         return
     transaction = FileSwap(context.spark, table)
     entry = _entry_of(planned, name, table)
-    entry = replace(entry, extra={**entry.extra, "action": REWIND})
+    entry = replace(entry, extra={**entry.extra, Extra.ACTION: REWIND})
     marks = marks_as(planned, before, planned.generation, origin=planned.origin)
     exchange(context, planned, transaction, entry, transaction.all_files(), before, marks)
 
@@ -183,18 +184,18 @@ def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_t
     transaction = FileSwap(context.spark, table)
     later = repairs_of(context.home, planned.target)
     undone = undone_of(table, planned.job, of_target, later, planned.version)
-    extra: dict[str, Any] = {
-        "action": REWIND,
-        "backfill": planned.id,
-        "starts": {},
-        "lost": {},
-        "after": of_target.extra["after"],
+    extra: ExtraValues = {
+        Extra.ACTION: REWIND,
+        Extra.BACKFILL: planned.id,
+        Extra.STARTS: {},
+        Extra.LOST: {},
+        Extra.AFTER: Extra.AFTER.of(of_target),
     }
     now = snapshot_of(context.spark, table, transaction.version, with_files=False)
     added, removed = now, [file for file in transaction.all_files() if file.name in undone.files]
     if undone.before is not None:
         added, removed = snapshot_of(context.spark, table, undone.before), transaction.all_files()
-        extra["restored_version"] = undone.before
+        extra[Extra.RESTORED_VERSION] = undone.before
     beside = replace(of_target, table=name, seen=None, extra=extra)
     # The table's own marks are of later batches, too, which will come again.
     marks = marks_as(planned, now, planned.generation, origin=planned.origin)

@@ -8,6 +8,7 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.remembered import why_forgotten
 from headwater_streams.backfill.rewind.sides import Repairs, why_not_undone
 from headwater_streams.backfill.store import BackfillError, utc_text
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import Commit
 from headwater_streams.plan.job import Job
@@ -147,6 +148,6 @@ def _why_not(
 def _taken_back(history: TableHistory) -> Iterator[tuple[int, int]]:
     """The versions that restored an earlier one, each with that."""
     for commit in history.commits:
-        restored = commit.entry.extra.get("restored_version") if commit.entry is not None else None
+        restored = Extra.RESTORED_VERSION.get(commit.entry) if commit.entry is not None else None
         if restored is not None:
             yield commit.version, int(restored)
