@@ -16,6 +16,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import UserError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import spelled
 
 if TYPE_CHECKING:
@@ -117,9 +118,9 @@ def _begin(
             "job": entry.job,
             "table": entry.table,
             "generation": entry.generation,
-            "starts": entry.extra["starts"],
-            "lost": entry.extra["lost"],
-            "warm_up": entry.extra.get("warm_up"),
+            "starts": Extra.STARTS.of(entry),
+            "lost": Extra.LOST.of(entry),
+            "warm_up": Extra.WARM_UP.get(entry),
             "not_made_again": gone.get(entry.table, []),
         }
         for entry in entries

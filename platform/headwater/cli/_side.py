@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.cli._common import console, print_json, print_line
 from headwater.errors import UsageError
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
 
@@ -87,7 +88,7 @@ def _owner_of(home: "Home", table: str) -> tuple[str, tuple[str, ...]]:
     if last is None:
         return table, ()
     _, is_ingest, of_input = last.job.rpartition(_INGEST)
-    owner = str(last.extra.get("beside", table.removesuffix(_INGEST + of_input) if is_ingest else table))
+    owner = Extra.BESIDE.get(last, table.removesuffix(_INGEST + of_input) if is_ingest else table)
     topics = {
         topic for source in last.sources if is_ingest and source.table is None for topic in source.ranges
     }

@@ -39,10 +39,11 @@ def late(
 
 def _report_late_count(home: Path, table: str) -> None:
     """Prints how many rows were late, if the job only counts them."""
+    from headwater_streams.base.extra import Extra
     from headwater_streams.ledger.log import lineage, since_rebuilt
     from headwater_streams.storage.home import Home
 
     entries = [c.entry for c in since_rebuilt(lineage(Home(home).table(table))) if c.entry is not None]
-    count = sum(e.totals["late"] for e in entries if e.is_batch and e.extra.get("late") == "count")
+    count = sum(e.totals["late"] for e in entries if e.is_batch and Extra.LATE.get(e) == "count")
     if count:
         print_line(f"late rows of {table}, whose job only counts them: {count:,}", file=sys.stderr)

@@ -13,6 +13,7 @@ from headwater.errors import UsageError
 from headwater.running.behind import AskTopic, bounds_of, records_behind
 from headwater.running.progress import JobProgress, progress_of
 from headwater_streams.base.durations import parse_duration
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import counted
 from headwater_streams.base.target import declared_name
@@ -111,7 +112,7 @@ def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator
         return
     entry = last_entry(home.table(next(iter(facts.targets))), progress.job, generation)
     watermarks_ms = _watermarks_ms(entry, [*facts.inputs])
-    never_holds = entry.extra["left"] if entry is not None and entry.kind == "as_of" else None
+    never_holds = Extra.LEFT.of(entry) if entry is not None and entry.kind == "as_of" else None
     ends = {each["input"]: each["end"] for each in (last or {}).get("sources") or ()}
     for name, declared in facts.inputs.items():
         end = json.loads(ends[name]) if ends.get(name) else {}
@@ -147,8 +148,8 @@ def _watermarks_ms(entry: LedgerEntry | None, inputs: Sequence[str]) -> Mapping[
     """The watermark after the last batch of each input that a join's state depends on; None if no event was read."""
     if entry is None or entry.kind != "as_of":
         return entry.input_watermarks_ms if entry is not None else {}
-    at_us = entry.extra["watermark_us"]
-    right = next(name for name in inputs if name != entry.extra["left"])
+    at_us = Extra.WATERMARK_US.of(entry)
+    right = next(name for name in inputs if name != Extra.LEFT.of(entry))
     return {right: None if at_us is None else at_us // 1000}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.running.behind import AskTopic, bounds_of, records_behind
+from headwater_streams.base.extra import Extra
 from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
@@ -57,7 +58,7 @@ def accounts_since(home: Path, ends: Mapping[str, int]) -> dict[str, dict[str, C
         for commit in commits_of_it
         if commit.entry is not None
     ]
-    for table, entry in sorted(entries, key=lambda each: "beside" in each[1].extra):
+    for table, entry in sorted(entries, key=lambda each: Extra.BESIDE.is_in(each[1])):
         accounts.setdefault(entry.job, {}).setdefault(table, Counter()).update(entry.totals)
     return accounts
 
@@ -97,7 +98,7 @@ def _status(table: str, batches: list[Commit], ask: AskTopic | None) -> dict[str
     return {
         "job": last.entry.job,
         "target": table,
-        "beside": last.entry.extra.get("beside"),
+        "beside": Extra.BESIDE.get(last.entry),
         "generation": last.entry.generation,
         "batch": last.entry.batch,
         "committed_at": moment.strftime("%Y-%m-%d %H:%M:%S"),
