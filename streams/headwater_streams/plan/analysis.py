@@ -78,8 +78,8 @@ def analyse(
     """
     schemas = own_schemas(job, tables)
     frames = {name: empty(spark, schema, mark=name) for name, schema in schemas.items()}
-    found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
-    statics = {name: empty_frame(spark, schema) for name, schema in found.items()}
+    lookups = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
+    statics = {name: empty_frame(spark, schema) for name, schema in lookups.items()}
     with recording() as recorder:
         try:
             results = job.results(**frames, **statics)
@@ -87,7 +87,7 @@ def analyse(
             # Behind an operator rows have no coordinates, but those of a chain's steps have.
             chain = _chain(job, frames, statics, error) if recorder.operators else Chain()
             if len(chain.links) <= 1:
-                raise _told(job, error) from error
+                raise _function_error(job, error) from error
         else:
             if job.branches and recorder.operators:
                 _refuse_branches(job)
@@ -96,29 +96,31 @@ def analyse(
         require_chain(job, chain)
         of_inputs = replace(job, checks=tuple(check for check in job.checks if check.on == "input"))
         _check_expressions(of_inputs, frames, [])  # those of the result are looked at in the last part
-        check_without_actions(job, schemas, found, spark)
+        check_without_actions(job, schemas, lookups, spark)
         last = chain.links[-1]
-        return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
+        return JobPlan(job, "window", last.operator, last.result, schemas, lookups=lookups, chain=chain.links)
     for operator in recorder.made:
         require_rows_of_records(job, [plan_shape(rows).root for rows in operator.handed.values()])
         for rows in operator.handed.values():
             _require_own_names(job, frames, rows, "rows on their way to a window or a join")
-    with _telling(job, "target"):
+    with _located_errors(job, "target"):
         for result in results.values():
             _require_own_names(job, frames, result, "the result")
         plan = _understand(job, recorder.operators, results[job.target.name], schemas)
     if job.branches:
         plan = _with_branches(plan, results)
-    plan = replace(plan, lookups=found)
+    plan = replace(plan, lookups=lookups)
     if plan.unites:
         if not job.steps:  # where the whole chain was looked at
-            check_without_actions(job, schemas, found, spark)
+            check_without_actions(job, schemas, lookups, spark)
         return plan  # its parts are looked at when they are made
     joins = any(
-        "Join" in plan_shape(rows).root.kinds for made in recorder.made for rows in made.handed.values()
+        "Join" in plan_shape(rows).root.kinds
+        for operator in recorder.made
+        for rows in operator.handed.values()
     )
-    if plan.kind in ("join", "as_of") and (found or joins):
-        where = f", here in {', '.join(found)}" if found else ""
+    if plan.kind in ("join", "as_of") and (lookups or joins):
+        where = f", here in {', '.join(lookups)}" if lookups else ""
         raise JobDefinitionError(
             f"job {job.name!r}: rows on the way to a join of streams look nothing up{where}; enrich them in a "
             "row-by-row job, and let this one read its table"
@@ -141,12 +143,12 @@ def analyse(
         )
     for name, declared in job.inputs.items():
         if isinstance(declared, TableInput) and name not in job.steps:  # these get a part between
-            with _telling(job, f"input {name}"):
+            with _located_errors(job, f"input {name}"):
                 require_readable(
                     plan, declared, tables[declared.name], written.get(declared.name, WrittenAs())
                 )
     if plan.kind == "window" and not isinstance(plan.operator, CountWindow):
-        with _telling(job, "target"):
+        with _located_errors(job, "target"):
             check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
     if (
@@ -167,7 +169,7 @@ def own_schemas(job: Job, tables: Mapping[str, T.StructType]) -> dict[str, T.Str
     """The columns of each of a job's inputs, without the library's; see `analyse`."""
     schemas: dict[str, T.StructType] = {}
     for name, declared in job.inputs.items():
-        with _telling(job, f"input {name}"):
+        with _located_errors(job, f"input {name}"):
             schemas[name] = _own_schema(job, declared, tables)
     return schemas
 
@@ -182,33 +184,33 @@ def _chain(
     try:
         return find_chain(job, frames, statics)
     except Exception as error:
-        raise _told(job, failure or error) from error
+        raise _function_error(job, failure or error) from error
 
 
-def _told(job: Job, error: Exception) -> JobDefinitionError:
-    """What a job's function failed with, in a sentence; with its line, but for SQL, whose statement has one."""
+def _function_error(job: Job, error: Exception) -> JobDefinitionError:
+    """The error of a job's function as a sentence with its line; SQL has a place of its own instead."""
     if isinstance(error, PySparkException):
-        told = first_sentence(error)
+        reason = first_sentence(error)
     elif isinstance(error, StreamsError):
-        told = str(error)
+        reason = str(error)
     else:
-        told = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
     line = 0 if job.text else _line_of(job, error)
     place = f"{job.function.__code__.co_filename}, line {line}: " if line else ""
-    return JobDefinitionError(f"job {job.name!r}: {place}{told}")
+    return JobDefinitionError(f"job {job.name!r}: {place}{reason}")
 
 
 @contextmanager
-def _telling(job: Job, part: str) -> Iterator[None]:
-    """What is wrong with a part of a job in SQL is told with its place."""
+def _located_errors(job: Job, part: str) -> Iterator[None]:
+    """Adds to an error about a part of a job in SQL where that part stands."""
     try:
         yield
     except JobDefinitionError as error:
         if part not in job.places or any(place in str(error) for place in job.places.values()):
             raise
         about = f"job {job.name!r}: "
-        told = str(error).removeprefix(about)
-        raise JobDefinitionError(f"{about}{job.places[part]}: {told}") from error
+        message = str(error).removeprefix(about)
+        raise JobDefinitionError(f"{about}{job.places[part]}: {message}") from error
 
 
 def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame, what: str) -> None:
@@ -219,9 +221,11 @@ def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFr
     if reserved and "Union" in shape.root.kinds:  # whose columns are others than those of its parts
         reserved = [name for name in reserved if name not in ROW_COLUMNS]
     elif reserved:
-        there = {column.id for frame in frames.values() for column in plan_shape(frame).hidden}
+        hidden = {column.id for frame in frames.values() for column in plan_shape(frame).hidden}
         reserved = [
-            column.name for column in shape.root.columns if column.name in reserved and column.id not in there
+            column.name
+            for column in shape.root.columns
+            if column.name in reserved and column.id not in hidden
         ]
     if reserved:
         raise JobDefinitionError(
@@ -376,8 +380,8 @@ def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -
 def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.StructType:
     """A table's columns without the library's."""
     if name not in tables:
-        there = f"; the jobs here read and write {nearest(name, sorted(tables))}" if tables else ""
-        raise JobDefinitionError(f"job {job.name!r}: there is no table {name!r}, which it reads{there}")
+        suggestion = f"; the jobs here read and write {nearest(name, sorted(tables))}" if tables else ""
+        raise JobDefinitionError(f"job {job.name!r}: there is no table {name!r}, which it reads{suggestion}")
     return T.StructType([f for f in tables[name].fields if not is_reserved(f.name)])
 
 
@@ -397,5 +401,5 @@ def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Seque
             except PySparkException as error:
                 errors.append(first_sentence(error))
         if len(errors) == len(where):
-            with _telling(job, f"check {check.name}"):
+            with _located_errors(job, f"check {check.name}"):
                 raise JobDefinitionError(f"job {job.name!r}: check {check.name!r}: {errors[0]}")

@@ -61,7 +61,7 @@ def find_chain(job: Job, frames: Mapping[str, DataFrame], statics: Mapping[str, 
         frames: Its inputs, with their marks (`unions.marked`).
         statics: What it looks things up in.
     """
-    known = {name: _marked(frame, name) for name, frame in statics.items()}
+    lookups = {name: _marked(frame, name) for name, frame in statics.items()}
     results: list[T.StructType] = []
 
     def stand_in(result: DataFrame) -> DataFrame:
@@ -69,9 +69,9 @@ def find_chain(job: Job, frames: Mapping[str, DataFrame], statics: Mapping[str, 
         return empty(result.sparkSession, results[-1], mark=_name(len(results)))
 
     with recording(stand_in) as recorder:
-        result = job.function(**frames, **known)
-    made = zip(recorder.operators, results, recorder.made, strict=True)
-    links = tuple(_link(operator, schema, each.handed, known) for operator, schema, each in made)
+        result = job.function(**frames, **lookups)
+    calls = zip(recorder.operators, results, recorder.made, strict=True)
+    links = tuple(_link(operator, schema, each.handed, lookups) for operator, schema, each in calls)
     return Chain(links, _sources(result))
 
 
@@ -85,15 +85,15 @@ def require_chain(job: Job, chain: Chain) -> None:
     last = _name(len(chain.links))
     unused = [name for name in map(_name, range(1, len(chain.links))) if name not in used]
     if unused or chain.gives != (last,):
-        told = ", then ".join(map(_what, chain.links))
+        operators = ", then ".join(map(_what, chain.links))
         raise JobDefinitionError(
-            f"job {job.name!r}: the stateful operators {told} are no chain: each must come to the next, and the last "
-            "one's rows, with nothing else, are the result; write a job for each"
+            f"job {job.name!r}: the stateful operators {operators} are no chain: each must come to the next, and the "
+            "last one's rows, with nothing else, are the result; write a job for each"
         )
-    taken = [name for name in job.inputs if name.removeprefix(_STEP).isdigit()]
-    if taken:
+    clashing = [name for name in job.inputs if name.removeprefix(_STEP).isdigit()]
+    if clashing:
         raise JobDefinitionError(
-            f"job {job.name!r}: {taken[0]!r} is what the library calls a step of a chain; call the input otherwise"
+            f"job {job.name!r}: {clashing[0]!r} is what the library calls a step of a chain; call the input otherwise"
         )
 
 
@@ -168,8 +168,8 @@ def _checks_over(job: Job, inputs: Sequence[DataFrame], *, is_last: bool) -> tup
 def _link(
     operator: Operator, result: T.StructType, handed: Mapping[Place, DataFrame], lookups: Collection[str]
 ) -> Link:
-    found = {place: _sources(rows) for place, rows in handed.items()}
-    reads = {place: tuple(name for name in names if name not in lookups) for place, names in found.items()}
+    sources = {place: _sources(rows) for place, rows in handed.items()}
+    reads = {place: tuple(name for name in names if name not in lookups) for place, names in sources.items()}
     if isinstance(operator, WindowSpec):
         columns: dict[Place, str] = {"window": operator.time}
     else:
@@ -179,7 +179,7 @@ def _link(
         for place, names in reads.items()
         for name in names
     }
-    looked_up = {name for names in found.values() for name in names if name in lookups}
+    looked_up = {name for names in sources.values() for name in names if name in lookups}
     return Link(operator, result, reads, times, tuple(looked_up))
 
 
@@ -209,15 +209,15 @@ def _step(plan: JobPlan, place: int, columns: Mapping[str, T.StructType]) -> Cal
     @wraps(job.function)
     def step(**frames: DataFrame) -> DataFrame:
         spark = next(iter(frames.values())).sparkSession
-        there = {
+        available = {
             name: frames[name] if name in frames else empty(spark, columns[name])
             for name in (*job.inputs, *before)
         }
-        inputs = {name: there[name] for name in job.inputs}
+        inputs = {name: available[name] for name in job.inputs}
         for name, schema in plan.lookups.items():
             inputs[name] = frames[name] if name in frames else empty_frame(spark, schema)
         return replaying(
-            job.function, inputs, [there[name] for name in before], stops=place < len(plan.chain)
+            job.function, inputs, [available[name] for name in before], stops=place < len(plan.chain)
         )
 
     return step
@@ -264,13 +264,13 @@ def _delay(job: Job, step: Link, time: str | None, delays: Mapping[str, str | No
         longest = max(parse_duration(delays[name] or _NEXT) for name in step.sources) + operator.within
         return _milliseconds(longest)
     (left,) = step.reads["left"]
-    told = delays[left]
-    if told is None:
+    delay = delays[left]
+    if delay is None:
         raise JobDefinitionError(
             f"job {job.name!r}: what follows hw.as_of must know when a row is late, so {left!r} needs watermark="
         )
     # A row waits for a better answer as long as one may come, while others have theirs.
-    return max(told, _milliseconds(operator.looks_ahead or parse_duration(_NEXT)), key=parse_duration)
+    return max(delay, _milliseconds(operator.looks_ahead or parse_duration(_NEXT)), key=parse_duration)
 
 
 def _milliseconds(duration: timedelta) -> str:

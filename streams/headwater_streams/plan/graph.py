@@ -71,6 +71,6 @@ def graph_of(jobs: Sequence[Job]) -> Graph:
                 edges += [(Node("topic", topic), here) for topic in declared.names]
             else:
                 edges.append((Node("table", declared.name), here))
-        edges += [(Node("table", found.name), here) for found in job.lookups.values()]
+        edges += [(Node("table", lookup.name), here) for lookup in job.lookups.values()]
         edges += [(here, Node("table", target.name)) for target in job.targets]
     return Graph(tuple(dict.fromkeys(edges)))

@@ -56,21 +56,23 @@ class ErrorBound:
     share: float = 0.5
 
     @classmethod
-    def of(cls, given: float) -> "ErrorBound":
+    def of(cls, max_errors: float) -> "ErrorBound":
         """What a job says: so many records, or a share of them below 1.
 
         Raises:
             ValueError: It is neither.
         """
-        if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
-            raise ValueError(f"max_errors={given!r} is no number of records, nor a share of them such as 0.1")
-        if given < 1:
-            return cls(rows=INT_MAX, share=given)
-        if given != int(given):
+        if isinstance(max_errors, bool) or not isinstance(max_errors, int | float) or not max_errors > 0:
             raise ValueError(
-                f"max_errors={given!r} is no whole number of records, nor a share of them below 1"
+                f"max_errors={max_errors!r} is no number of records, nor a share of them such as 0.1"
             )
-        return cls(rows=int(given))
+        if max_errors < 1:
+            return cls(rows=INT_MAX, share=max_errors)
+        if max_errors != int(max_errors):
+            raise ValueError(
+                f"max_errors={max_errors!r} is no whole number of records, nor a share of them below 1"
+            )
+        return cls(rows=int(max_errors))
 
     def most(self, records: int, batches: int = 1) -> int:
         """How many of so many records, which came in so many batches.
@@ -147,22 +149,24 @@ class Job:
         Raises:
             JobDefinitionError: It does not give one DataFrame, or one for each of the targets' names.
         """
-        found = self.function(**inputs)
+        returned = self.function(**inputs)
         if not self.branches:
-            if not isinstance(found, DataFrame):
-                raise JobDefinitionError(f"the function returned {_what(found)}")
-            return {self.target.name: found}
-        if not isinstance(found, Mapping):
+            if not isinstance(returned, DataFrame):
+                raise JobDefinitionError(f"the function returned {_what(returned)}")
+            return {self.target.name: returned}
+        if not isinstance(returned, Mapping):
             raise JobDefinitionError(
-                f"the function returned {type(found).__name__}, not a dict of DataFrames for targets="
+                f"the function returned {type(returned).__name__}, not a dict of DataFrames for targets="
             )
-        if set(found) != set(self.branches):
-            given, wanted = ", ".join(map(repr, found)), ", ".join(map(repr, self.branches))
-            raise JobDefinitionError(f"the function returned frames for {given}, and targets= names {wanted}")
-        wrong = next((name for name, frame in found.items() if not isinstance(frame, DataFrame)), None)
+        if set(returned) != set(self.branches):
+            frames, names = ", ".join(map(repr, returned)), ", ".join(map(repr, self.branches))
+            raise JobDefinitionError(f"the function returned frames for {frames}, and targets= names {names}")
+        wrong = next((name for name, frame in returned.items() if not isinstance(frame, DataFrame)), None)
         if wrong is not None:
-            raise JobDefinitionError(f"the function returned {found[wrong]!r} for {wrong!r}, not a DataFrame")
-        return {target.name: found[name] for name, target in self.branches.items()}
+            raise JobDefinitionError(
+                f"the function returned {returned[wrong]!r} for {wrong!r}, not a DataFrame"
+            )
+        return {target.name: returned[name] for name, target in self.branches.items()}
 
     @property
     def comes_before(self) -> bool:
@@ -235,9 +239,9 @@ def require_own_name(name: str) -> None:
     """
     require_job_name(name)
     if declared_name(name) != name:
-        taken = name.removeprefix(declared_name(name))
+        suffix = name.removeprefix(declared_name(name))
         raise JobDefinitionError(
-            f"job {name!r}: names with {taken!r} are of the parts that the library makes of a job; take another"
+            f"job {name!r}: names with {suffix!r} are of the parts that the library makes of a job; take another"
         )
 
 
@@ -370,7 +374,7 @@ def bind(function: Callable[..., Any]) -> Job:
     """
     declaration: _Declaration = getattr(function, _JOB)
     module_globals = inspect.unwrap(function).__globals__
-    known = {
+    declared_inputs = {
         name: value
         for name, value in module_globals.items()
         if isinstance(value, TopicInput | TableInput | LookupInput)
@@ -378,16 +382,16 @@ def bind(function: Callable[..., Any]) -> Job:
     inputs: dict[str, Input] = {}
     lookups: dict[str, LookupInput] = {}
     for parameter in inspect.signature(function).parameters:
-        if parameter not in known:
-            there = ", ".join(sorted(known)) or "none"
+        if parameter not in declared_inputs:
+            usable = ", ".join(sorted(declared_inputs)) or "none"
             raise JobDefinitionError(
-                f"job {declaration.name!r}: no input for the parameter {parameter!r}; the module's inputs are {there}"
+                f"job {declaration.name!r}: no input for the parameter {parameter!r}; the module's inputs are {usable}"
             )
-        found = known[parameter]
-        if isinstance(found, LookupInput):
-            lookups[parameter] = found
+        declared_input = declared_inputs[parameter]
+        if isinstance(declared_input, LookupInput):
+            lookups[parameter] = declared_input
         else:
-            inputs[parameter] = found
+            inputs[parameter] = declared_input
     if not inputs:
         what = "only look-ups, and they start no batch" if lookups else "no parameter, so it reads nothing"
         raise JobDefinitionError(f"job {declaration.name!r}: the function has {what}")
@@ -418,15 +422,15 @@ def bind(function: Callable[..., Any]) -> Job:
     )
 
 
-def _what(found: object) -> str:
+def _what(result: object) -> str:
     """What a function returned in place of a DataFrame, and what it should."""
-    if found is None:
+    if result is None:
         return "nothing; end it with return and the DataFrame that it made"
-    if callable(getattr(found, "agg", None)):
+    if callable(getattr(result, "agg", None)):
         return "windows without their aggregates; call .agg(...) on them, and return what that gives"
-    if isinstance(found, Mapping | tuple | list):
-        return f"a {type(found).__name__}, and the job has one table; return one DataFrame"
-    return f"{type(found).__name__}, not a DataFrame"
+    if isinstance(result, Mapping | tuple | list):
+        return f"a {type(result).__name__}, and the job has one table; return one DataFrame"
+    return f"{type(result).__name__}, not a DataFrame"
 
 
 def _check_targets(targets: Mapping[str, object]) -> None:

@@ -32,12 +32,12 @@ def check_keys(job: Job, window: WindowSpec, schema: T.StructType, result: PlanN
         kind = schema[key].dataType
         if isinstance(kind, _NAMELESS):
             raise JobDefinitionError(f"{about} {key!r} is {kind.simpleString()}, which cannot name a row")
-    made_of = _made_of(result)
-    named = set[str]().union(*[made_of[key] for key in keys])
+    origins = _origins_of(result)
+    named = set[str]().union(*[origins[key] for key in keys])
     parts = {WINDOW_START, WINDOW_END, *window.by}
     # What was aggregated may stand for a column of the grouping, as the name that goes with an id.
     missing = (
-        [] if any(not made_of[key] <= parts for key in keys) else [n for n in window.by if n not in named]
+        [] if any(not origins[key] <= parts for key in keys) else [n for n in window.by if n not in named]
     )
     bound = (
         WINDOW_END if isinstance(window, CumulativeWindow) else WINDOW_START
@@ -45,23 +45,23 @@ def check_keys(job: Job, window: WindowSpec, schema: T.StructType, result: PlanN
     if window.closing and named.isdisjoint((bound, WINDOW_END)):
         missing.append(bound)
     if missing:
-        its_name = next((name for name, of in made_of.items() if of == {missing[0]}), None)
+        its_name = next((name for name, of in origins.items() if of == {missing[0]}), None)
         mend = f"add {its_name} to the keys" if its_name else "give it in the result, and add it to the keys"
         raise JobDefinitionError(
             f"{about}s {', '.join(keys)} do not name a row: there is one for each {missing[0]}, too; {mend}"
         )
 
 
-def _made_of(plan: PlanNode) -> dict[str, set[str]]:
+def _origins_of(plan: PlanNode) -> dict[str, set[str]]:
     """The columns that `.agg(...)` gave of which each column of a result is made."""
-    found = {column.name: {column.id} for column in plan.columns}
+    origins = {column.name: {column.id} for column in plan.columns}
     for node in plan.walk():
         columns = {column.id: column for column in node.columns} if node.kind == "Project" else {}
         if any(column.name == WINDOW_KEY and column.passes is None for column in columns.values()):
-            return {name: {columns[of].name for of in made} for name, made in found.items()}
+            return {name: {columns[of].name for of in ids} for name, ids in origins.items()}
         below = {number: column.of for number, column in columns.items()}
-        found = {
-            name: {of for number in made for of in below.get(number, {number})}
-            for name, made in found.items()
+        origins = {
+            name: {of for number in ids for of in below.get(number, {number})}
+            for name, ids in origins.items()
         }
     raise AssertionError("a window gives its key")

@@ -47,16 +47,16 @@ _PARSING = Lock()
 
 
 @cache
-def tree_of(found: Any) -> str:
+def tree_of(definition: Any) -> str:
     """A function's, or a class's, syntax tree, read once: its file may be edited while the job runs.
 
     Raises:
         JobDefinitionError: Nothing holds its source, as of what was typed at Python's prompt.
     """
     try:
-        source = inspect.getsource(found)
+        source = inspect.getsource(definition)
     except OSError as error:
-        name = getattr(found, "__qualname__", repr(found))
+        name = getattr(definition, "__qualname__", repr(definition))
         raise JobDefinitionError(
             f"the source of {name} cannot be read, and a job is known again by its source: write it into a file, or "
             "into a cell of a notebook"
@@ -70,17 +70,17 @@ def reached(function: Callable[..., Any], *more: Callable[..., Any]) -> str:
     """A text that changes when what a function reaches of its own code does; empty where it reaches nothing.
 
     It is the same in each process that loads the same code; a constant that is not, such as the time of the import,
-    makes another job of it each time. Of an object that is neither a plain value nor of the project's own classes only
-    its type is told.
+    makes another job of it each time. An object that is neither a plain value nor of the project's own classes counts
+    by its type alone.
 
     Args:
-        function: The function; its own text is not told.
-        more: Further functions that are used, such as a parser's; theirs is.
+        function: The function; its own text is not in the result.
+        more: Further functions that are used, such as a parser's; their texts are.
     """
     walk = _Walk(function)
     for place, other in enumerate(more):
         walk.follow(f"function {place}", other)
-    return "\n".join(walk.found)
+    return "\n".join(walk.parts)
 
 
 def functions_of(declared: object) -> list[Callable[..., Any]]:
@@ -94,7 +94,7 @@ def functions_of(declared: object) -> list[Callable[..., Any]]:
 class _Walk:
     def __init__(self, function: Callable[..., Any]) -> None:
         root = inspect.unwrap(function)
-        self.found: list[str] = []
+        self.parts: list[str] = []
         self._met: set[int] = {id(root)}
         self._package = root.__module__.partition(".")[0]
         if isinstance(root, FunctionType):
@@ -117,7 +117,7 @@ class _Walk:
             self.follow(f"default {place}", value, names)
 
     def follow(self, name: str, value: object, names: Sequence[str] = ()) -> None:
-        """Tells a value that is called so; of a module what of it is named."""
+        """Describes a value under its name. Of a module it follows the attributes that `names` has."""
         if isinstance(value, ModuleType):
             if self._is_own(getattr(value, "__file__", None), value.__name__):
                 for attribute in names:
@@ -125,34 +125,37 @@ class _Walk:
                         self.follow(f"{name}.{attribute}", vars(value)[attribute], names)
             return
         try:
-            told = self._told(value, 0)
+            description = self._description(value, 0)
         except Exception:  # an object that does not let itself be looked at
-            told = type(value).__qualname__
-        if told:
-            self.found.append(f"{name} = {told}")
+            description = type(value).__qualname__
+        if description:
+            self.parts.append(f"{name} = {description}")
 
-    def _told(self, value: object, depth: int) -> str:
+    def _description(self, value: object, depth: int) -> str:
         if isinstance(value, _PLAIN):
             return repr(value)
         if isinstance(value, T.DataType):
             return str(value.json())
         if isinstance(value, type):
             return self._of_class(value)
-        if callable(value) and isinstance(found := _function_in(value), FunctionType):
-            return self._of_function(found)
+        if callable(value) and isinstance(function := _function_in(value), FunctionType):
+            return self._of_function(function)
         if depth > _DEEPEST or (isinstance(value, Collection) and len(value) > _MOST):
             return type(value).__qualname__
         if isinstance(value, Mapping):
-            each = (f"{self._told(k, depth + 1)}: {self._told(v, depth + 1)}" for k, v in value.items())
+            each = (
+                f"{self._description(k, depth + 1)}: {self._description(v, depth + 1)}"
+                for k, v in value.items()
+            )
             return "{" + ", ".join(each) + "}"
         if isinstance(value, Set):
-            return "{" + ", ".join(sorted(self._told(item, depth + 1) for item in value)) + "}"
+            return "{" + ", ".join(sorted(self._description(item, depth + 1) for item in value)) + "}"
         if isinstance(value, list | tuple):
-            return "[" + ", ".join(self._told(item, depth + 1) for item in value) + "]"
+            return "[" + ", ".join(self._description(item, depth + 1) for item in value) + "]"
         if isinstance(value, partial):
-            return f"partial {self._told((value.func, value.args, value.keywords), depth + 1)}"
+            return f"partial {self._description((value.func, value.args, value.keywords), depth + 1)}"
         if isinstance(value, MethodType):
-            return self._told((value.__self__, value.__func__), depth + 1)
+            return self._description((value.__self__, value.__func__), depth + 1)
         return self._of_object(value, depth)
 
     def _of_function(self, function: FunctionType) -> str:
@@ -162,29 +165,29 @@ class _Walk:
         self._names_of(function)
         return _tree_or_code(function)
 
-    def _of_class(self, found: type) -> str:
-        module = sys.modules.get(found.__module__)
-        if id(found) in self._met or not self._is_own(getattr(module, "__file__", None), found.__module__):
+    def _of_class(self, class_: type) -> str:
+        module = sys.modules.get(class_.__module__)
+        if id(class_) in self._met or not self._is_own(getattr(module, "__file__", None), class_.__module__):
             return ""
-        self._met.add(id(found))
-        for base in found.__bases__:
+        self._met.add(id(class_))
+        for base in class_.__bases__:
             self.follow(base.__qualname__, base, ())
-        for value in vars(found).values():
+        for value in vars(class_).values():
             inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
             if isinstance(inner, property):
                 inner = inner.fget
             if isinstance(inner, FunctionType):
                 self._names_of(inner)
-        return _tree_or_code(found)
+        return _tree_or_code(class_)
 
     def _of_object(self, value: object, depth: int) -> str:
         kind = type(value)
-        told, fields = self._of_class(kind) or kind.__qualname__, None
+        description, fields = self._of_class(kind) or kind.__qualname__, None
         if dataclasses.is_dataclass(value):
             fields = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
         elif self._is_own(getattr(sys.modules.get(kind.__module__), "__file__", None), kind.__module__):
             fields = dict(sorted(getattr(value, "__dict__", {}).items()))
-        return told if fields is None else f"{told} {self._told(fields, depth + 1)}"
+        return description if fields is None else f"{description} {self._description(fields, depth + 1)}"
 
     def _is_own(self, file: str | None, module: str) -> bool:
         package = module.partition(".")[0]
@@ -215,10 +218,10 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _tree_or_code(found: Any) -> str:
+def _tree_or_code(definition: Any) -> str:
     """A syntax tree, as comments and blanks do not matter; of what was not written in a file its code."""
     try:
-        return tree_of(found)
+        return tree_of(definition)
     except (JobDefinitionError, OSError, TypeError, SyntaxError):
-        code = getattr(found, "__code__", None)
-        return f"{found.__qualname__} {code.co_code.hex() if code else ''}"
+        code = getattr(definition, "__code__", None)
+        return f"{definition.__qualname__} {code.co_code.hex() if code else ''}"

@@ -102,7 +102,7 @@ def check_window(job: Job, window: WindowSpec, schema: T.StructType, result: Pla
         )
         raise JobDefinitionError(f"job {job.name!r}: {window.name} {because}")
     if isinstance(window, CountWindow):
-        _check_counted(job, result.root)
+        _check_count_window(job, result.root)
     require_nothing_behind(job, result)
     if job.target.mode == "update":
         check_keys(job, window, schema, result.root)
@@ -148,7 +148,7 @@ def require_nothing_behind(job: Job, result: PlanShape) -> None:
         raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
 
 
-def _check_counted(job: Job, result: PlanNode) -> None:
+def _check_count_window(job: Job, result: PlanNode) -> None:
     nodes = result.kinds
     windows = nodes.index("Aggregate")
     if set(nodes[:windows]) - {"Project"}:

@@ -59,14 +59,14 @@ def check_union(job: Job, result: PlanNode, *, is_target: bool) -> None:
             raise JobDefinitionError(
                 f"job {job.name!r}: a row-by-row function cannot join its inputs; use hw.join(...) or hw.as_of(...)"
             )
-    found = inputs_under(result)
+    ways = inputs_under(result)
     for name in job.inputs:
-        if found[name] > 1:
+        if ways[name] > 1:
             raise JobDefinitionError(
-                f"job {job.name!r}: rows of {name!r} come to the result by {found[name]} ways, and one that takes two "
+                f"job {job.name!r}: rows of {name!r} come to the result by {ways[name]} ways, and one that takes two "
                 "would be doubled; tell them apart in columns, F.when(...), or write targets={...}"
             )
-        if is_target and not found[name]:
+        if is_target and not ways[name]:
             raise JobDefinitionError(
                 f"job {job.name!r}: the result has no rows of the input {name!r}; leave it out"
             )
@@ -85,9 +85,9 @@ def joined_inputs(job: Job, result: PlanNode) -> tuple[str, str]:
     join = next(node for node in result.walk() if node.kind == "Join")
     left, right = ([*inputs_under(side)] for side in join.children)
     if len(left) != 1 or len(right) != 1 or left == right:
-        told = ", ".join([*left, *right]) or "none"
+        names = ", ".join([*left, *right]) or "none"
         raise JobDefinitionError(
-            f"job {job.name!r}: a join takes one input on its left side and the other on its right; here are {told}"
+            f"job {job.name!r}: a join takes one input on its left side and the other on its right; here are {names}"
         )
     return left[0], right[0]
 
@@ -111,20 +111,20 @@ def origin_of(plan: PlanNode, column: str, name: str) -> str | None:
         column: The column.
         name: The input, by whose mark it is known.
     """
-    wanted = next(each.id for each in plan.columns if each.name == column)
+    column_id = next(each.id for each in plan.columns if each.name == column)
     while plan.children:
         below = next(child for child in plan.children if inputs_under(child)[name])
-        place = next((place for place, each in enumerate(plan.columns) if each.id == wanted), None)
+        place = next((place for place, each in enumerate(plan.columns) if each.id == column_id), None)
         if plan.kind == "Union":
             assert place is not None, "a union gives all columns that are asked of it"
-            wanted = below.columns[place].id
+            column_id = below.columns[place].id
         elif plan.kind == "Project":
             passed = None if place is None else plan.columns[place].passes
             if passed is None:  # it is computed here, or a node above has made it, as explode does
                 return None
-            wanted = passed
+            column_id = passed
         plan = below
-    return next((each.name for each in plan.columns if each.id == wanted), None)
+    return next((each.name for each in plan.columns if each.id == column_id), None)
 
 
 def foreign_time(

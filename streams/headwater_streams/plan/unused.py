@@ -35,34 +35,34 @@ def unused_texts(
         schemas: Its inputs' columns.
         results: What its function made of empty frames, each marked as its input.
     """
-    found: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {}
     for name, declared in job.inputs.items():
         if isinstance(declared, TopicInput):
-            found[name] = set(needless(declared, schemas[name]))
-    if job.branches or not any(found.values()):  # rows that several tables are made of are kept whole
+            texts[name] = set(needless(declared, schemas[name]))
+    if job.branches or not any(texts.values()):  # rows that several tables are made of are kept whole
         return {}
     for result in results:
         plan = pruned_plan(result)
         named = _named(plan)
         for leaf in plan.leaves:
-            left = found.get(input_of(leaf) or "", set())
-            left -= {column.name for column in leaf.columns if column.id in named}
-    told = " ".join(check.expression for check in job.checks)
+            unread = texts.get(input_of(leaf) or "", set())
+            unread -= {column.name for column in leaf.columns if column.id in named}
+    expressions = " ".join(check.expression for check in job.checks)
     keys = job.dedup.columns if isinstance(job.dedup, ByKey) else ()
     return {
-        name: frozenset(column for column in left if column not in keys and not _is_in(column, told))
-        for name, left in found.items()
+        name: frozenset(column for column in unread if column not in keys and not _is_in(column, expressions))
+        for name, unread in texts.items()
     }
 
 
 def _named(plan: PlanNode) -> set[int]:
     """The columns that a plan's nodes name, and those that it gives."""
-    found = {column.id for column in plan.columns}
+    ids = {column.id for column in plan.columns}
     for node in plan.walk():
-        found |= node.named
+        ids |= node.named
         if node.kind not in _NAMING:
-            found |= {column.id for child in node.children for column in child.columns}
-    return found
+            ids |= {column.id for child in node.children for column in child.columns}
+    return ids
 
 
 def _is_in(column: str, text: str) -> bool:
