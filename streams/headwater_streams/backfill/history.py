@@ -212,7 +212,7 @@ def require_none_half_done(home: Home, target: str, others: Sequence[str], *, bu
     half = half_done(home, target, others, but=but)
     if half is not None:
         remedy = "roll that one back again" if half.is_back else "swap that one in, or roll it back"
-        raise BackfillError(f"{half.told}; {remedy}, first")
+        raise BackfillError(f"{half.description}; {remedy}, first")
 
 
 def ranges_of(sources: Iterable[SourceRange]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -54,12 +54,12 @@ def copy_entries(home: Home, table: str) -> int:
 
 def _append_new(path: Path, source: Path, table: str) -> int:
     opened = opened_table(path) if has_versions(path) else None
-    known = -1
+    copied_until = -1
     if opened is not None:
         with reading(path):
             copied = dataset_of(path, opened).to_table(columns=["version"], filter=pc.field("table") == table)
-        known = max(copied["version"].to_pylist(), default=-1)
-    rows = [_row(table, commit) for commit in commits(source, since=known + 1) if commit.entry]
+        copied_until = max(copied["version"].to_pylist(), default=-1)
+    rows = [_row(table, commit) for commit in commits(source, since=copied_until + 1) if commit.entry]
     if rows and opened is None:
         write_deltalake(str(path), SCHEMA.empty_table(), mode="ignore")
         return _append_new(path, source, table)

@@ -61,12 +61,12 @@ def commits(table: Path, *, since: int = 0, until: int | None = None) -> Iterato
             yield _read(version, path)
 
 
-def since_rebuilt(made: Sequence[Commit]) -> list[Commit]:
+def since_rebuilt(history: Sequence[Commit]) -> list[Commit]:
     """Of a table's commits those since it was last emptied to be built again: what came before is not there."""
     rebuilt = [
-        i for i, c in enumerate(made) if c.entry is not None and Extra.ACTION.get(c.entry) == "rebuild"
+        i for i, c in enumerate(history) if c.entry is not None and Extra.ACTION.get(c.entry) == "rebuild"
     ]
-    return list(made[rebuilt[-1] :] if rebuilt else made)
+    return list(history[rebuilt[-1] :] if rebuilt else history)
 
 
 def lineage(table: Path, *, until: int | None = None) -> list[Commit]:
@@ -75,29 +75,29 @@ def lineage(table: Path, *, until: int | None = None) -> list[Commit]:
     return _lineage(table, [*commits(table, until=until)])
 
 
-def _lineage(table: Path, made: Sequence[Commit]) -> list[Commit]:
-    found: list[Commit] = []
-    for place in reversed(range(len(made))):
-        if (restored := _restored(made[place])) is not None:
-            found = _lineage(table, [known for known in made[:place] if known.version <= restored])
-            made = made[place:]
+def _lineage(table: Path, history: Sequence[Commit]) -> list[Commit]:
+    result: list[Commit] = []
+    for place in reversed(range(len(history))):
+        if (restored := _restored(history[place])) is not None:
+            result = _lineage(table, [earlier for earlier in history[:place] if earlier.version <= restored])
+            history = history[place:]
             break
-    for commit in made:
-        found += [commit, *_of_shadow(table, commit)]
-    return found
+    for commit in history:
+        result += [commit, *_of_shadow(table, commit)]
+    return result
 
 
-def replacements(made: Iterable[Commit]) -> list[Commit]:
+def replacements(history: Iterable[Commit]) -> list[Commit]:
     """Those of a table's commits that put rows in the place of all of its rows and still hold: one that a later one
-    took back is not among them. `made` are its commits up to the newest, oldest first."""
-    found: list[Commit] = []
-    for commit in made:
+    took back is not among them. `history` are its commits up to the newest, oldest first."""
+    in_effect: list[Commit] = []
+    for commit in history:
         restored = _restored(commit)
         if restored is not None:
-            found = [known for known in found if known.version <= restored]
+            in_effect = [each for each in in_effect if each.version <= restored]
         if restored is not None or _shadow(commit) is not None:
-            found.append(commit)
-    return found
+            in_effect.append(commit)
+    return in_effect
 
 
 def first_version(table: Path) -> int:
@@ -164,12 +164,12 @@ def seen_of(
             continue
         if entry.seen is None and not changes:
             return None
-        found = dict(entry.seen or {})
+        seen = dict(entry.seen or {})
         for changed in reversed(changes):
             for key in changed:
-                found.pop(key, None)
-            found.update(changed)
-        return found
+                seen.pop(key, None)
+            seen.update(changed)
+        return seen
     return None
 
 
@@ -218,9 +218,9 @@ def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
 
     name = f"{table.parent.name}.{table.name}"
     version = pc.field("version")
-    wanted = (pc.field("table") == name) & (version >= since) & (version < until)
+    condition = (pc.field("table") == name) & (version >= since) & (version < until)
     with reading(copy):
-        rows = dataset_of(copy).to_table(filter=wanted).sort_by("version")
+        rows = dataset_of(copy).to_table(filter=condition).sort_by("version")
     for row in rows.to_pylist():
         with naming_file(copy, LedgerEntry.WHAT):
             entry = LedgerEntry.from_json(row["entry"])

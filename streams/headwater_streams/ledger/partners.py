@@ -1,6 +1,6 @@
 """Which rows of a join's batch have found their first partner: the ledger counts a row as matched once.
 
-A row is told by its *place*: `side` (0 for the left one of its pair, or 1), `topic`, `partition` and `offset`; and by
+A row is known by its *place*: `side` (0 for the left one of its pair, or 1), `topic`, `partition` and `offset`; and by
 its time where the results have that, for rows of windows or pairs share their places with others. A batch may hold many
 pairs, and its table many more that a row of the batch may be in, so both stay in Arrow's columns, and of the table no
 more is kept than what has the offset of a row of the batch.
@@ -48,30 +48,30 @@ class Partners(NamedTuple):
 def find_partners(
     pairs: pa.Table, earlier: Iterable[pa.RecordBatch], sides: tuple[int, ...], times: Sequence[str] = ()
 ) -> Partners:
-    """Tells the rows of a batch's pairs by whether an earlier pair has them.
+    """Splits the rows of a batch's pairs by whether an earlier pair has them.
 
     Args:
         pairs: The batch's results with their `_sources`: of each pair the left row's range, then the right one's; a row
             that stands alone has NULL for the other and is in no pair.
         earlier: The table's results that may share a row with those, likewise.
-        sides: The sides that are told; of a semi join the left one, as its results name no right row.
+        sides: The sides to look at; of a semi join the left one, as its results name no right row.
         times: The column of the results that is each side's time, where they have them.
     """
     now = places_of(pairs, sides, times).group_by(PLACE).aggregate([])
     if not now.num_rows:
         return Partners(now, now)
-    known = pa.concat_tables([_SCHEMA.empty_table(), *_of_offsets(now["offset"], earlier, sides, times)])
+    before = pa.concat_tables([_SCHEMA.empty_table(), *_of_offsets(now["offset"], earlier, sides, times)])
     return Partners(
-        now.join(known, PLACE, join_type="left anti"), now.join(known, PLACE, join_type="left semi")
+        now.join(before, PLACE, join_type="left anti"), now.join(before, PLACE, join_type="left semi")
     )
 
 
 def _of_offsets(
-    wanted: pa.ChunkedArray, earlier: Iterable[pa.RecordBatch], sides: tuple[int, ...], times: Sequence[str]
+    offsets: pa.ChunkedArray, earlier: Iterable[pa.RecordBatch], sides: tuple[int, ...], times: Sequence[str]
 ) -> Iterator[pa.Table]:
     for batch in earlier:
         places = places_of(pa.Table.from_batches([batch]), sides, times)
-        yield places.filter(pc.is_in(places["offset"], value_set=wanted))
+        yield places.filter(pc.is_in(places["offset"], value_set=offsets))
 
 
 def places_of(results: pa.Table, sides: tuple[int, ...], times: Sequence[str] = ()) -> pa.Table:
@@ -79,8 +79,8 @@ def places_of(results: pa.Table, sides: tuple[int, ...], times: Sequence[str] = 
     sources = results[SOURCES]
     pairs = results.filter(reduce(pc.and_, [pc.list_element(sources, side).is_valid() for side in sides]))
     named = [times[side] if times else None for side in sides]
-    found = [_of_side(pairs, side, time) for side, time in zip(sides, named, strict=True)]
-    return pa.concat_tables([_SCHEMA.empty_table(), *found])
+    places = [_of_side(pairs, side, time) for side, time in zip(sides, named, strict=True)]
+    return pa.concat_tables([_SCHEMA.empty_table(), *places])
 
 
 def _of_side(pairs: pa.Table, side: int, time: str | None) -> pa.Table:

@@ -33,24 +33,24 @@ class HalfDone:
     is_back: bool
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What it did and did not do."""
         return f"the backfill {self.repair!r} has changed {self.name} and not {self.other} yet"
 
 
-def repairs_among(made: Iterable[Commit]) -> dict[str, dict[str, int]]:
+def repairs_among(commits: Iterable[Commit]) -> dict[str, dict[str, int]]:
     """The versions that repairs made, by their ids and what they did, the oldest repair first."""
-    found: dict[str, dict[str, int]] = {}
-    for commit in made:
+    versions: dict[str, dict[str, int]] = {}
+    for commit in commits:
         if commit.entry is not None and commit.entry.kind == "backfill":
             backfill, action = Extra.BACKFILL.of(commit.entry), Extra.ACTION.of(commit.entry)
-            found.setdefault(backfill, {})[action] = commit.version
-    return found
+            versions.setdefault(backfill, {})[action] = commit.version
+    return versions
 
 
 def repairs_of(home: Home, name: str) -> dict[str, dict[str, int]]:
     """The same of a table; none where it does not exist."""
-    return repairs_among(_made(home, name))
+    return repairs_among(_commits_of(home, name))
 
 
 def half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") -> HalfDone | None:
@@ -62,27 +62,30 @@ def half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") 
         others: The tables before it.
         but: A repair that may be.
     """
-    made = {name: _made(home, name) for name in (*others, target)}
-    begun = made[target][0].entry if made[target] else None
+    commits = {name: _commits_of(home, name) for name in (*others, target)}
+    first = commits[target][0].entry if commits[target] else None
     # An ingest job shares the quarantine of the job that it feeds, and its repairs are none of the other's.
-    mine = {c.entry.job for c in made[target] if c.entry is not None}
+    mine = {c.entry.job for c in commits[target] if c.entry is not None}
     # A side table's log does not say that what it held was made void by the generation that began with empty tables.
-    since = begun.generation if begun is not None and Extra.ACTION.get(begun) == "rebuild" else 0
+    since = first.generation if first is not None and Extra.ACTION.get(first) == "rebuild" else 0
     repairs = {
-        name: repairs_among(
-            c for c in found if c.entry and c.entry.job in mine and c.entry.generation >= since
-        )
-        for name, found in made.items()
+        name: repairs_among(c for c in log if c.entry and c.entry.job in mine and c.entry.generation >= since)
+        for name, log in commits.items()
     }
-    for repair in dict.fromkeys(repair for found in repairs.values() for repair in found):
-        actions = {name: found[repair] for name, found in repairs.items() if repair in found}
-        there = [name for name, done in actions.items() if ROLLBACK not in done]
-        back = [name for name in actions if name not in there]
-        if repair != but and there and (back or target not in actions):
-            return HalfDone(repair, (back or there)[0], there[-1] if back else target, bool(back))
+    for repair in dict.fromkeys(repair for versions in repairs.values() for repair in versions):
+        actions = {name: versions[repair] for name, versions in repairs.items() if repair in versions}
+        in_effect = [name for name, done in actions.items() if ROLLBACK not in done]
+        rolled_back = [name for name in actions if name not in in_effect]
+        if repair != but and in_effect and (rolled_back or target not in actions):
+            return HalfDone(
+                repair,
+                (rolled_back or in_effect)[0],
+                in_effect[-1] if rolled_back else target,
+                bool(rolled_back),
+            )
     return None
 
 
-def _made(home: Home, name: str) -> list[Commit]:
+def _commits_of(home: Home, name: str) -> list[Commit]:
     table = home.table(name)
     return since_rebuilt(lineage(table)) if next_commit(table) else []

@@ -22,8 +22,8 @@ def more_than_once(rows: pa.Table) -> pa.Table:
     # Arrow counts them: as Python objects ten million rows take gigabytes.
     encoded = rows["_topic"].dictionary_encode()  # a third of the time
     rows = rows.set_column(rows.schema.get_field_index("_topic"), "_topic", encoded).unify_dictionaries()
-    found = rows.group_by([*_KIND, _OFFSET]).aggregate([([], "count_all")])
-    twice = found.filter(pc.greater(found["count_all"], 1))
+    counts = rows.group_by([*_KIND, _OFFSET]).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts["count_all"], 1))
     return twice.set_column(
         twice.schema.get_field_index("_topic"), "_topic", twice["_topic"].cast(pa.string())
     )
@@ -41,14 +41,14 @@ def are_apart(rows: pa.Table) -> bool:
         if count > _MOST_KINDS:
             return False
     offsets = rows[_OFFSET].to_numpy()
-    there = np.flatnonzero(np.bincount(kinds, minlength=count))
+    present = np.flatnonzero(np.bincount(kinds, minlength=count))
     low = int(offsets.min())
     span = int(offsets.max()) - low + 1
-    if len(there) * span > _MOST_BYTES_A_ROW * rows.num_rows + _MOST_KINDS:
+    if len(present) * span > _MOST_BYTES_A_ROW * rows.num_rows + _MOST_KINDS:
         return False
     starts = np.zeros(count, np.int64)
-    starts[there] = np.arange(len(there)) * span
-    seen = np.zeros(len(there) * span, np.uint8)
+    starts[present] = np.arange(len(present)) * span
+    seen = np.zeros(len(present) * span, np.uint8)
     seen[starts[kinds] + (offsets - low)] = 1
     return bool(np.count_nonzero(seen) == rows.num_rows)
 

@@ -1,5 +1,5 @@
 """Whose rows share their coordinates with others, as they are made of several records or of two topics of one name:
-told by the ledger.
+the ledger says so.
 
     topic "left"  offset 0   o--+--> gold.pairs    left 0, made of left 0 and right 0 ---> silver.pairs   left 0
     topic "right" offset 0   o--+
@@ -24,15 +24,15 @@ from headwater_streams.storage.home import Home
 
 def shares_coordinates(home: Home, table: str) -> bool:
     """Whether rows of a table may have the same coordinates as others of it."""
-    return any(SOURCES in dataset_of(path).schema.names for path in _made_of(home, table))
+    return any(SOURCES in dataset_of(path).schema.names for path in _sources_of(home, table))
 
 
 def topics_made_again(home: Home, table: str) -> set[str]:
     """The topics that were deleted and made again while rows of a table were made of them."""
-    found: set[str] = set()
-    for path in _made_of(home, table):
-        found |= made_again(c.entry for c in since_rebuilt(lineage(path)) if c.entry is not None).keys()
-    return found
+    topics: set[str] = set()
+    for path in _sources_of(home, table):
+        topics |= made_again(c.entry for c in since_rebuilt(lineage(path)) if c.entry is not None).keys()
+    return topics
 
 
 def made_again(entries: Iterable[LedgerEntry]) -> dict[str, int]:
@@ -64,18 +64,18 @@ def written_as(home: Home, name: str) -> WrittenAs:
     return WrittenAs(final, shares_coordinates(home, name))
 
 
-def _made_of(home: Home, table: str) -> Iterator[Path]:
+def _sources_of(home: Home, table: str) -> Iterator[Path]:
     """The folders of a table and of those that its rows were made of, as far as they are there."""
-    waiting, known = {table}, set[str]()
+    waiting, visited = {table}, set[str]()
     while waiting:
         name = waiting.pop()
-        known.add(name)
+        visited.add(name)
         path = home.table(name)
         if not exists(path):
             continue
         yield path
         last = last_batch(path)
-        waiting |= (set() if last is None else tables_read([last])) - known
+        waiting |= (set() if last is None else tables_read([last])) - visited
 
 
 def tables_read(entries: Iterable[LedgerEntry]) -> set[str]:

@@ -268,7 +268,7 @@ def _why_half_repaired(context: StageContext, job: Job) -> str | None:
     if half is None:
         return None
     remedy = "roll it back again" if half.is_back else "swap it in, or roll it back"
-    return f"job {job.name!r}: {half.told}; {remedy}"
+    return f"job {job.name!r}: {half.description}; {remedy}"
 
 
 def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:

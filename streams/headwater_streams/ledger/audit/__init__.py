@@ -5,7 +5,7 @@ Every finding is a sentence. What is looked at:
 - each entry's identity (see `base.ledger_entry`), in all and by partition;
 - batches follow each other without a gap or an overlap of offsets or of table versions, also from one generation to the
   next where that was warmed up: what it read for its state only is in no batch;
-- what was read of a topic is as much as the offsets span (`control` records are said apart by the caller);
+- what was read of a topic is as much as the offsets span (the caller counts `control` records apart);
 - a row table holds, for each batch, the rows that its commit wrote, and in the ranges of repairs what the last of them
   wrote: one deleted by hand, slipped in or doubled is named by its coordinates;
 - an as-of join's table likewise, and its rows with an answer and without are as many as the entries say;
@@ -25,11 +25,11 @@ from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows, is_undone
 from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
-from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.audit.removed import removed_tables
 from headwater_streams.ledger.audit.results import check_answers, check_changes, check_pairs, check_windows
 from headwater_streams.ledger.audit.rows import check_rows
 from headwater_streams.ledger.audit.sides import check_side
+from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.storage.damage import DamagedFileError, writer_of
 from headwater_streams.storage.delta_files import table_damage
@@ -45,21 +45,21 @@ def audit_home(
 
     Args:
         home: The home.
-        tables: The tables; of each what is gone of those that the library put beside it is told, too.
+        tables: The tables. What is gone of the tables that the library put beside one of them is reported, too.
         gone: What `removed_tables` finds, where that is known.
     """
     gone = removed_tables(home) if gone is None else gone
-    found = []
+    audits = []
     for table in tables or home.tables():
         audit = audit_table(home, table)
         if audit is not None:
-            found.append(audit)
-    wanted = [
+            audits.append(audit)
+    removed = [
         each
         for each in gone
         if not tables or any(each.table == table or is_part(each.table, table) for table in tables)
     ]
-    return found + wanted
+    return audits + removed
 
 
 def audit_table(home: Home, table: str) -> TableAudit | None:
@@ -77,27 +77,31 @@ def _of_damaged(table: str, damaged: DamagedFileError) -> TableAudit:
 
 
 def _audit_of(home: Home, table: str) -> TableAudit | None:
-    made = lineage(home.table(table))
-    last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.is_batch), None)
+    history = lineage(home.table(table))
+    last = next((c.entry for c in reversed(history) if c.entry is not None and c.entry.is_batch), None)
     if last is None:
         return None
     audit = TableAudit(table, last.job, last.kind)
-    made = since_rebuilt(made)
-    cleared = [c.entry for c in made if c.entry and Extra.ACTION.get(c.entry) == "clear"]
-    made = [c for c in made if c.entry is None or not any(is_undone(c.entry, begun) for begun in cleared)]
-    live = [c for c in made if c.entry is not None and c.entry.is_batch]
+    history = since_rebuilt(history)
+    cleared = [c.entry for c in history if c.entry and Extra.ACTION.get(c.entry) == "clear"]
+    history = [
+        c
+        for c in history
+        if c.entry is None or not any(is_undone(c.entry, beginning) for beginning in cleared)
+    ]
+    live = [c for c in history if c.entry is not None and c.entry.is_batch]
     entries = [c.entry for c in live if c.entry is not None]
-    repaired = [c for c in made if c.entry is not None and c.entry.kind == "backfill"]
+    repaired = [c for c in history if c.entry is not None and c.entry.kind == "backfill"]
     repairs = [c.entry for c in repaired if c.entry is not None]
-    generations = [c.entry for c in made if c.entry is not None and c.entry.kind == "generation"]
-    for sequence in sequences(made, entries):
+    generations = [c.entry for c in history if c.entry is not None and c.entry.kind == "generation"]
+    for sequence in sequences(history, entries):
         sum_up(audit, sequence)
         check_sequence(audit, sequence)
         check_reads(audit, sequence)
     for entry in entries:
         audit.findings += entry.imbalances()
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
-    audit.notes += [_lost(c.entry) for c in made if c.entry is not None and Extra.LOST.get(c.entry)]
+    audit.notes += [_lost(c.entry) for c in history if c.entry is not None and Extra.LOST.get(c.entry)]
     if last.kind == "row":
         check_rows(audit, home, live, repaired, generations)
     elif last.kind == "scd":
@@ -110,22 +114,22 @@ def _audit_of(home: Home, table: str) -> TableAudit | None:
             check_answers(audit, home, entries[-1], repairs)
     elif entries:
         check_pairs(audit, home, live, repairs)
-    begun = made[0].entry if made else None
-    since = begun.generation if begun is not None and Extra.ACTION.get(begun) == "rebuild" else 0
+    first = history[0].entry if history else None
+    since = first.generation if first is not None and Extra.ACTION.get(first) == "rebuild" else 0
     sides = {CHANGES_SUFFIX: "kept"} if last.kind == "scd" else {}
     for suffix, term in {**sides, LATE_SUFFIX: "late", QUARANTINE_SUFFIX: "quarantined"}.items():
         check_side(audit, home, table + suffix, term, entries, since)
     return audit
 
 
-def _lost(begun: LedgerEntry) -> str:
+def _lost(entry: LedgerEntry) -> str:
     ranges = [
         f"{topic} {partition} offsets [{start}, {end})"
-        for topic, partitions in Extra.LOST.of(begun).items()
+        for topic, partitions in Extra.LOST.of(entry).items()
         for partition, (start, end) in partitions.items()
     ]
     return (
-        f"{begun.table}: gone before generation {begun.generation} began, and never read: {', '.join(ranges)}"
+        f"{entry.table}: gone before generation {entry.generation} began, and never read: {', '.join(ranges)}"
     )
 
 

@@ -5,22 +5,22 @@ from collections.abc import Sequence
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, warm_up_sources
-from headwater_streams.ledger.audit.found import PartitionAudit, TableAudit
+from headwater_streams.ledger.audit.table_audit import PartitionAudit, TableAudit
 from headwater_streams.ledger.log import Commit
 
 
-def sequences(made: Sequence[Commit], entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+def sequences(history: Sequence[Commit], entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
     """The batches that read on where the one before ended: those of a generation, and of one that was warmed up those
     of the generation before it, too."""
-    warm = {c.entry.generation for c in made if c.entry is not None and warm_up_sources(c.entry)}
-    found: list[list[LedgerEntry]] = []
+    warm = {c.entry.generation for c in history if c.entry is not None and warm_up_sources(c.entry)}
+    runs: list[list[LedgerEntry]] = []
     for generation in sorted({entry.generation for entry in entries}):
         of_it = [entry for entry in entries if entry.generation == generation]
-        if generation in warm and found:
-            found[-1] += of_it
+        if generation in warm and runs:
+            runs[-1] += of_it
         else:
-            found.append(of_it)
-    return found
+            runs.append(of_it)
+    return runs
 
 
 def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
@@ -34,30 +34,30 @@ def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
         for of_input in Extra.GAPS.get(entry, {}).values():
             for topic, by_partition in of_input.items():
                 gaps.update({(topic, int(partition)): count for partition, count in by_partition.items()})
-        for name, found in entry.accounting.items():
+        for name, counts in entry.accounting.items():
             total = Counter(audit.totals.get(name, {}))
-            total.update(found)
+            total.update(counts)
             audit.totals[name] = dict(total)
         for source in entry.sources:
             for topic, partitions in source.ranges.items():
                 readers[topic].add((source.input, source.table is None))
                 for partition, (start, end) in partitions.items():
-                    known = spans.get((topic, partition), (start, end))
-                    spans[topic, partition] = (min(start, known[0]), max(end, known[1]))
+                    span = spans.get((topic, partition), (start, end))
+                    spans[topic, partition] = (min(start, span[0]), max(end, span[1]))
                     read[topic, partition] += end - start
-        for topic, counted in entry.partitions.items():
-            for partition, became in counted.items():
+        for topic, of_topic in entry.partitions.items():
+            for partition, became in of_topic.items():
                 terms[topic, partition].update(became)
-    all_counted = all(entry.partitions for entry in entries)
+    all_by_partition = all(entry.partitions for entry in entries)
     for (topic, partition), (start, end) in sorted(spans.items()):
         summed = dict(terms[topic, partition])
         parts = sum(value for term, value in summed.items() if term != "read")
         ok = summed.get("read", 0) == parts
         # A table's rows may be fewer than its records, or more: what was filtered is gone, pairs share a record.
-        is_counted = all_counted and [direct for _, direct in readers[topic]] == [True]
+        is_comparable = all_by_partition and [direct for _, direct in readers[topic]] == [True]
         # Offsets that were delivered again were read again.
         expected = max(end - start, read[topic, partition]) - gaps[topic, partition]
-        if is_counted and summed.get("read", 0) != expected:
+        if is_comparable and summed.get("read", 0) != expected:
             ok = False
             empty = f", {gaps[topic, partition]} of them without a record" if gaps[topic, partition] else ""
             audit.findings.append(
@@ -75,7 +75,7 @@ def check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
     for entry in entries:
         for source in entry.sources:
             if source.table is None and not entry.partitions:
-                spans = [end - start for found in source.ranges.values() for start, end in found.values()]
+                spans = [end - start for pairs in source.ranges.values() for start, end in pairs.values()]
                 empty = Extra.GAPS.get(entry, {}).get(source.input, {})
                 offsets[source.input] += sum(spans) - sum(sum(counts.values()) for counts in empty.values())
                 offsets[source.input] -= entry.accounting[source.input]["read"]

@@ -17,6 +17,6 @@ def columns_of(path: Path, names: list[str]) -> pa.Table:
 
 def rows_by_batch(rows: pa.Table) -> Counter[tuple[int | None, int | None]]:
     """How many rows each batch has; a row slipped in may say none."""
-    found = rows.group_by(["_generation", "_batch"]).aggregate([([], "count_all")])
-    columns = (found[name].to_pylist() for name in ("_generation", "_batch", "count_all"))
+    counts = rows.group_by(["_generation", "_batch"]).aggregate([([], "count_all")])
+    columns = (counts[name].to_pylist() for name in ("_generation", "_batch", "count_all"))
     return Counter({(generation, batch): count for generation, batch, count in zip(*columns, strict=True)})

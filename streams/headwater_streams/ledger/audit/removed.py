@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headwater_streams.base.target import declared_name
 from headwater_streams.delta.marks import generation_id, last_batch
-from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.spark.checkpoint import first_lost, told_lost
 from headwater_streams.spark.run_facts import RunFacts, facts_of_last_run
@@ -16,29 +16,29 @@ from headwater_streams.storage.home import Home
 
 def removed_tables(home: Home) -> list[TableAudit]:
     """What is found of tables that the newest checkpoint of a job speaks of, and that are not there."""
-    there = set(home.tables())
-    found = []
+    existing = set(home.tables())
+    audits = []
     for folder in matching(home.root / "checkpoints"):
         job = folder.name
         try:
             facts = facts_of_last_run(home.checkpoint(job, home.last_generation(job)))
         except DamagedFileError as error:
-            told = f"{error}; until then nobody can say whether all tables of the job are there"
-            found.append(TableAudit(f"checkpoints/{job}", job, "", findings=[told]))
+            finding = f"{error}; until then nobody can say whether all tables of the job are there"
+            audits.append(TableAudit(f"checkpoints/{job}", job, "", findings=[finding]))
             continue
         if facts is None:
             continue
-        found += _lost(home, job, facts)
-        for table, known in facts.targets.items():
-            if known is not None and table not in there:
+        audits += _lost(home, job, facts)
+        for table, table_id in facts.targets.items():
+            if table_id is not None and table not in existing:
                 has_folder = exists(home.table(table) / "_delta_log")
                 what = "all commits of its log are gone" if has_folder else "its folder is gone"
-                told = (
+                finding = (
                     f"{table}: {what}, and the job {job!r} goes on behind the rows that it had; put it "
                     f"back, or make it again: headwater jobs rebuild {declared_name(job)}"
                 )
-                found.append(TableAudit(table, job, facts.kind, findings=[told]))
-    return found
+                audits.append(TableAudit(table, job, facts.kind, findings=[finding]))
+    return audits
 
 
 def _lost(home: Home, job: str, facts: RunFacts) -> list[TableAudit]:
@@ -53,11 +53,13 @@ def _lost(home: Home, job: str, facts: RunFacts) -> list[TableAudit]:
         # A job that runs may have committed the batch, and Spark have noted it, since the table was looked at.
         done = _last_of(table, job, generation)
     except DamagedFileError:
-        return []  # the audit of the table tells it
+        return []  # the audit of the table reports it
     if lost is None or lost <= done:
         return []
-    told = f"{told_lost(job, name, lost, done)}; to read again what it had read: headwater jobs renew {job}"
-    return [TableAudit(name, job, facts.kind, findings=[told])]
+    finding = (
+        f"{told_lost(job, name, lost, done)}; to read again what it had read: headwater jobs renew {job}"
+    )
+    return [TableAudit(name, job, facts.kind, findings=[finding])]
 
 
 def _last_of(table: Path, job: str, generation: int) -> int:

@@ -12,7 +12,7 @@ from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
 from headwater_streams.base.plural import counted
 from headwater_streams.delta.scd_target import CHANGES
 from headwater_streams.ledger.audit.columns import columns_of
-from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.partners import LEFT, PLACE, RIGHT, places_of
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, again
@@ -23,11 +23,11 @@ from headwater_streams.storage.home import Home
 
 def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:
     """Checks for how many change events the rows of a dimension stand."""
-    held = sum(entry.totals["held"] for entry in entries)
-    there = pc.sum(columns_of(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
-    if there != held:
+    expected = sum(entry.totals["held"] for entry in entries)
+    actual = pc.sum(columns_of(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
+    if actual != expected:
         audit.findings.append(
-            f"{audit.table}: its rows stand for {there} change events, {held} were applied and hold"
+            f"{audit.table}: its rows stand for {actual} change events, {expected} were applied and hold"
         )
 
 
@@ -41,9 +41,9 @@ def check_windows(
             folded += counted_in_windows(terms) - terms["before"]
     _check_open(audit, entries)
     audit.notes += written_again(home, audit.table, repairs)
-    there = pc.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
-    if there != folded:
-        audit.findings.append(f"{audit.table}: its windows count {there} rows, {folded} were folded")
+    actual = pc.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
+    if actual != folded:
+        audit.findings.append(f"{audit.table}: its windows count {actual} rows, {folded} were folded")
 
 
 def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> list[str]:
@@ -59,7 +59,7 @@ def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> lis
     if not any(Extra.OPEN.is_in(entry) for entry in swaps):
         return []
     rows = columns_of(home.table(table), [WINDOW_START, GENERATION, BATCH])
-    found: list[str] = []
+    sentences: list[str] = []
     for entry in reversed(swaps):
         spans = [(_moment(start), _moment(end)) for start, end in Extra.WINDOWS.of(entry)]
         if Extra.OPEN.is_in(entry):
@@ -71,7 +71,7 @@ def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> lis
             )
             if those.num_rows:
                 are = "was" if those.num_rows == 1 else "were"
-                found.append(
+                sentences.append(
                     f"{table}: {counted(those.num_rows, 'row')} of windows that were open at the swap of backfill "
                     f"{Extra.BACKFILL.of(entry)} {are} written again by the live job since, from its own state; once "
                     f"they are closed, repair them again: {again(entry.job, start, end)}"
@@ -79,7 +79,7 @@ def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> lis
         rows = rows.filter(
             ~_begins_in(spans)
         )  # of a repair before, this one has replaced what is in its windows
-    return found[::-1]
+    return sentences[::-1]
 
 
 def _begins_in(spans: Sequence[tuple[datetime, datetime]]) -> pc.Expression:
@@ -120,20 +120,20 @@ def check_pairs(
     path = home.table(audit.table)
     entries = [commit.entry for commit in live if commit.entry is not None]
     times = Extra.TIMES.get(entries[-1], [])  # which older entries do not name
-    there = columns_of(path, [SOURCES, *times])
+    rows = columns_of(path, [SOURCES, *times])
     written = sum(commit.rows_added for commit in live)
     pairs = sum(Extra.PAIRS.get(entry, 0) for entry in entries)
     alone = sum(Extra.ALONE.get(entry, 0) for entry in entries)
     moved = _moved(repairs, "written", "before")
-    if not len(there) - moved == written == pairs + alone:
-        found = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
+    if not len(rows) - moved == written == pairs + alone:
+        parts = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
         by_repairs = f", {moved:+} by repairs" if repairs else ""
         audit.findings.append(
-            f"{audit.table}: {found} were found, {written} written{by_repairs}, {len(there)} are there"
+            f"{audit.table}: {parts} were found, {written} written{by_repairs}, {len(rows)} are there"
         )
     is_semi = Extra.HOW.get(entries[-1]) == "semi"
     sides = (LEFT,) if is_semi else (LEFT, RIGHT)
-    places = places_of(there, sides, times).group_by(PLACE).aggregate([])
+    places = places_of(rows, sides, times).group_by(PLACE).aggregate([])
     for side, name in zip(sides[:1] if repairs else sides, _inputs_by_side(entries), strict=False):
         matched = pc.sum(pc.equal(places["side"], side)).as_py() or 0
         expected = audit.totals[name]["matched"] + _moved(repairs, "matched", "matched_before")
@@ -153,8 +153,8 @@ def check_answers(audit: TableAudit, home: Home, last: LedgerEntry, repairs: Seq
         "matched": terms["matched"] + moved["matched"],
         "unmatched": terms["unmatched"] + moved["unmatched"] if Extra.HOW.of(last) == "left" else 0,
     }
-    there = {"matched": answered, "unmatched": len(sources) - answered}
-    for term, count in there.items():
+    actual = {"matched": answered, "unmatched": len(sources) - answered}
+    for term, count in actual.items():
         if count != expected[term]:
             audit.findings.append(
                 f"{audit.table}: {count} {term} rows are there, {expected[term]} were counted"

@@ -14,7 +14,7 @@ from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import counted
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
-from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.repeats import more_than_once
@@ -42,7 +42,7 @@ def check_rows(
     home: Home,
     live: Sequence[Commit],
     repairs: Sequence[Commit],
-    begun: Sequence[LedgerEntry],
+    beginnings: Sequence[LedgerEntry],
 ) -> None:
     """Checks that a table has, for each batch, the rows that its commit wrote, and for each repair those of its range.
 
@@ -51,7 +51,7 @@ def check_rows(
         home: Where the table is.
         live: The batches' commits.
         repairs: The swaps and their ways back, oldest first; the rows of a range are those of the last one.
-        begun: The entries with which generations began, oldest first.
+        beginnings: The entries with which generations began, oldest first.
     """
     path = home.table(audit.table)
     rows = columns_of(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
@@ -61,29 +61,29 @@ def check_rows(
     if twice and not any(shares_coordinates(home, name) or topics_made_again(home, name) for name in read):
         stand = counted(len(twice), "row stands", "rows stand")
         audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
-    ranges = [_Replaced.by(repair, begun) for repair in repairs]
+    ranges = [_Replaced.by(repair, beginnings) for repair in repairs]
     own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
-    there = rows_by_batch(own)
+    counts = rows_by_batch(own)
     unknown = 0
     for commit in live:
         assert commit.entry is not None
         batch = (commit.entry.generation, commit.entry.batch)
-        count = there.pop(batch, 0)
-        told = f"{audit.table} batch {commit.entry.batch}"
+        count = counts.pop(batch, 0)
+        subject = f"{audit.table} batch {commit.entry.batch}"
         is_repaired = any(of.has_some_of(commit) for of in ranges)
         if not is_repaired and count == commit.rows_added:
             continue
         written = _written(path, commit)
         if written is not None:
-            _name_difference(audit, told, written, own.filter(_of_batch(own, batch)), ranges)
+            _name_difference(audit, subject, written, own.filter(_of_batch(own, batch)), ranges)
         elif is_repaired:
             unknown += 1
         else:
             audit.findings.append(
-                f"{told}: {count} rows where its commit wrote {commit.rows_added}; its files were removed since, "
+                f"{subject}: {count} rows where its commit wrote {commit.rows_added}; its files were removed since, "
                 "so the rows cannot be named"
             )
-    for (generation, batch_number), count in sorted(there.items(), key=str):
+    for (generation, batch_number), count in sorted(counts.items(), key=str):
         strangers = _places(own.filter(_of_batch(own, (generation, batch_number))))
         of = "no batch" if batch_number is None else f"batch {batch_number}"
         audit.findings.append(
@@ -91,16 +91,16 @@ def check_rows(
         )
     for number, repair in enumerate(repairs):
         assert repair.entry is not None
-        later, told = ranges[number + 1 :], f"{audit.table}, {_action(repair)}"
+        later, subject = ranges[number + 1 :], f"{audit.table}, {_action(repair)}"
         mine = rows.filter(ranges[number].mask(rows) & ~_in_one_of(rows, later))
         written = _written(path, repair)
         if written is not None:
-            _name_difference(audit, told, written, mine, later, within=ranges[number])
+            _name_difference(audit, subject, written, mine, later, within=ranges[number])
         elif any(_overlap(ranges[number].pairs, of.pairs) for of in later):
             unknown += 1
         elif mine.num_rows != repair.entry.totals["written"]:
             audit.findings.append(
-                f"{told}: {mine.num_rows} rows are in its range where it wrote {repair.entry.totals['written']}; "
+                f"{subject}: {mine.num_rows} rows are in its range where it wrote {repair.entry.totals['written']}; "
                 "its files were removed since, so the rows cannot be named"
             )
     if unknown:
@@ -118,12 +118,12 @@ def _action(repair: Commit) -> str:
 def _pairs_of(commit: Commit) -> _Pairs:
     """The offsets that a commit's rows come from."""
     assert commit.entry is not None
-    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    pairs: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for source in commit.entry.sources:
         for topic, partitions in source.ranges.items():
             for partition, pair in partitions.items():
-                found.setdefault((topic, partition), []).append(pair)
-    return found
+                pairs.setdefault((topic, partition), []).append(pair)
+    return pairs
 
 
 def _overlap(one: _Pairs, other: _Pairs) -> bool:
@@ -150,9 +150,9 @@ class _Replaced:
     until: Mapping[str, int]
 
     @classmethod
-    def by(cls, repair: Commit, begun: Sequence[LedgerEntry]) -> "_Replaced":
+    def by(cls, repair: Commit, beginnings: Sequence[LedgerEntry]) -> "_Replaced":
         assert repair.entry is not None
-        until = made_again_after(begun, repair.entry.generation)
+        until = made_again_after(beginnings, repair.entry.generation)
         return cls(_pairs_of(repair), Extra.SINCE.get(repair.entry, {}), until)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
@@ -174,7 +174,7 @@ class _Replaced:
         at = batch.entry.generation
         others = {topic for topic, generation in self.since.items() if at < generation}
         others |= {topic for topic, generation in self.until.items() if at >= generation}
-        pairs = {place: found for place, found in _pairs_of(batch).items() if place[0] not in others}
+        pairs = {place: pairs for place, pairs in _pairs_of(batch).items() if place[0] not in others}
         return _overlap(pairs, self.pairs)
 
 
@@ -195,7 +195,7 @@ def _written(path: Path, commit: Commit) -> pa.Table | None:
 
 def _name_difference(
     audit: TableAudit,
-    told: str,
+    subject: str,
     written: pa.Table,
     rows: pa.Table,
     replaced: Sequence[_Replaced],
@@ -206,7 +206,7 @@ def _name_difference(
 
     Args:
         audit: What is found.
-        told: The commit, for a sentence.
+        subject: The commit, for a sentence.
         written: The coordinates of what it wrote.
         rows: Those that are there.
         replaced: The ranges whose rows are a later commit's.
@@ -218,9 +218,9 @@ def _name_difference(
     wrote, now = written.filter(meant).select(_PLACES.names), rows.select(_PLACES.names)
     gone, new = _more(wrote, now), _more(now, wrote)
     if gone:
-        audit.findings.append(f"{told}: {counted(len(gone), 'row is', 'rows are')} gone: {_named(gone)}")
+        audit.findings.append(f"{subject}: {counted(len(gone), 'row is', 'rows are')} gone: {_named(gone)}")
     if new:
-        audit.findings.append(f"{told}: {counted(len(new), 'row')} slipped in: {_named(new)}")
+        audit.findings.append(f"{subject}: {counted(len(new), 'row')} slipped in: {_named(new)}")
 
 
 def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:
@@ -254,10 +254,10 @@ def _places(rows: pa.Table) -> list[_Coordinates]:
 
 def _named(places: Sequence[_Coordinates]) -> str:
     first = sorted(places, key=lambda place: (str(place[0]), place[1] or 0, place[2] or 0))[:_SAMPLES]
-    told = ", ".join(
+    names = ", ".join(
         "one without coordinates"
         if None in (topic, partition, offset)
         else f"{topic} {partition} offset {offset}"
         for topic, partition, offset in first
     )
-    return told + (f" and {len(places) - _SAMPLES} more" if len(places) > _SAMPLES else "")
+    return names + (f" and {len(places) - _SAMPLES} more" if len(places) > _SAMPLES else "")

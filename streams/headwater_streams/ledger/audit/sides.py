@@ -6,7 +6,7 @@ from pathlib import Path
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
-from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.log import commits, lineage
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.home import Home
@@ -20,8 +20,8 @@ def check_side(
     if not has_versions(path):
         return
     expected = {(entry.generation, entry.batch): _sent(entry, term) for entry in entries}
-    made = [c.entry for c in commits(path) if c.entry is not None]
-    ingest = {entry.job for entry in made} - {audit.job}
+    side_entries = [c.entry for c in commits(path) if c.entry is not None]
+    ingest = {entry.job for entry in side_entries} - {audit.job}
     if ingest:
         return  # an ingest job shares the table; its own audit looks at it
     standing = (c.entry for c in lineage(path) if c.entry is not None)  # a rewind undoes repairs, too
@@ -29,16 +29,17 @@ def check_side(
     if repairs:
         _check_repaired_side(audit, path, table, term, entries, repairs)
         return
-    mine = {(entry.generation, entry.batch) for entry in made}
-    there = rows_by_batch(columns_of(path, ["_batch", "_generation"]))
+    mine = {(entry.generation, entry.batch) for entry in side_entries}
+    counts = rows_by_batch(columns_of(path, ["_batch", "_generation"]))
     for batch, count in expected.items():
-        if there.pop(batch, 0) != count and (count or batch in mine):
+        if counts.pop(batch, 0) != count and (count or batch in mine):
             audit.findings.append(
                 f"{table} batch {batch[1]}: not the {count} rows that {audit.table} sent there"
             )
-    if there:
+    if counts:
         audit.findings.append(
-            f"{table}: {sum(there.values())} rows of batches {sorted({b for _, b in there}, key=str)} that nobody wrote"
+            f"{table}: {sum(counts.values())} rows of batches {sorted({b for _, b in counts}, key=str)} that nobody "
+            "wrote"
         )
 
 
@@ -53,9 +54,9 @@ def _check_repaired_side(
     expected = sum(_sent(entry, term) for entry in entries)
     for entry in repairs:
         expected += sum(t.get(term, 0) - t.get("before", 0) for t in entry.accounting.values())
-    there = columns_of(path, ["_batch"]).num_rows
-    if there != expected:
-        audit.findings.append(f"{table}: {there} rows, {expected} were sent there")
+    actual = columns_of(path, ["_batch"]).num_rows
+    if actual != expected:
+        audit.findings.append(f"{table}: {actual} rows, {expected} were sent there")
 
 
 def _sent(entry: LedgerEntry, term: str) -> int:
