@@ -78,7 +78,7 @@ _ENTRIES = {
                 watermark_ms=1357034400000,
                 sources=(_TOPIC, _TABLE),
                 input_watermarks_ms={"departed": 1357034400000, "flights": None},
-            ).told(),
+            ).ledger_extra(),
         },
     ),
 }

@@ -76,14 +76,24 @@ def test_warm_up_stands_in_the_entry_that_began_the_generation() -> None:
     )
     again = WarmUp(watermark_ms=1_000, sources=sources)
     entry = LedgerEntry(
-        job="hourly", generation=2, batch=-1, table="gold.hourly", kind="generation", extra=again.told()
+        job="hourly",
+        generation=2,
+        batch=-1,
+        table="gold.hourly",
+        kind="generation",
+        extra=again.ledger_extra(),
     )
     assert WarmUp.of(LedgerEntry.from_json(entry.to_json())) == again
     assert str(again) == "clicks 0 offsets [3, 9), versions [4, 7) of silver.clicks"
     assert (
         WarmUp.of(
             LedgerEntry(
-                job="hourly", generation=2, batch=0, table="gold.hourly", kind="window", extra=again.told()
+                job="hourly",
+                generation=2,
+                batch=0,
+                table="gold.hourly",
+                kind="window",
+                extra=again.ledger_extra(),
             )
         )
         is None

@@ -17,12 +17,12 @@ class BatchResult:
     """The rows of a batch, and what was observed while they were computed.
 
     Where Spark keeps state for the query, computing the rows updates it, so it is done once: by `kept`, where they are
-    needed more than once (or `kept_telling`, where some of their columns are wanted here), by `written`, where they are
-    only written, or by `metrics`, where none are needed.
+    needed more than once (or `kept_with_columns`, where some of their columns are needed here), by `written`, where
+    they are only written, or by `metrics`, where none are needed.
     """
 
     def __init__(self, rows: DataFrame, observe: Callable[[], Metrics]) -> None:
-        """Args: the rows, and what tells the observations once the rows are computed."""
+        """Args: the rows, and what gives the observations once the rows are computed."""
         self.rows = rows
         self._observe = observe
         self._metrics: Metrics | None = None
@@ -41,11 +41,11 @@ class BatchResult:
         self._metrics = self._observe()
         return self.rows
 
-    def kept_telling(self, columns: Sequence[Column]) -> tuple[DataFrame, pa.Table]:
+    def kept_with_columns(self, columns: Sequence[Column]) -> tuple[DataFrame, pa.Table]:
         """The rows, computed and kept until `release`, and these columns of all of them."""
-        told = self._keep().select(*columns).toArrow()
+        values = self._keep().select(*columns).toArrow()
         self._metrics = self._observe()
-        return self.rows, told
+        return self.rows, values
 
     def written(self, write: Callable[[DataFrame], WrittenFiles]) -> WrittenFiles:
         """Computes the rows by writing them.

@@ -90,10 +90,10 @@ def differences(
     before = facts_of_last_run(checkpoint)
     if before is None:
         return topics_made_again(context, plan, generation)
-    found = compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
+    compared = compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
     refused = _refused_columns(context, plan)
-    found = [each for each in found if each.what not in refused]
-    return [*found, *_replaced(context, plan, checkpoint)]
+    compared = [each for each in compared if each.what not in refused]
+    return [*compared, *_replaced(context, plan, checkpoint)]
 
 
 def _refused_columns(context: StageContext, plan: JobPlan) -> set[str]:
@@ -114,23 +114,23 @@ def since_last_run(context: StageContext, plan: JobPlan, *, with_state: bool = F
     generation = current_generation(context, plan.job)
     checkpoint = context.home.checkpoint(plan.job.name, generation)
     last = last_entry(context.home.table(plan.job.target.name), plan.job.name, generation)
-    found = differences(context, plan, generation, with_state=with_state)
-    if any(each.what == _CHECKPOINT for each in found):
-        return found
+    current = differences(context, plan, generation, with_state=with_state)
+    if any(each.what == _CHECKPOINT for each in current):
+        return current
     if last is not None and (lost := first_lost(checkpoint, last.batch)) is not None:
         return [lost_checkpoint(plan, f"batch {lost} in {plan.job.target.name}", "gone from its log")]
     if last is None or last.batch < 0 or read_offsets(checkpoint, last.batch) is not None:
-        return found
+        return current
     return [lost_checkpoint(plan, f"batch {last.batch}", "gone")]
 
 
 def topics_made_again(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
     """The topics that are not those that the offsets of a job's generation belong to; of all that `differences` looks
     at, the one thing that also says whether these offsets can be read again."""
-    known = ids_read(context, plan.job, generation)
-    now = {topic: context.source.topic_id(topic) for topic in plan.job.topic_names if topic in known}
+    before = ids_read(context, plan.job, generation)
+    now = {topic: context.source.topic_id(topic) for topic in plan.job.topic_names if topic in before}
     anew = _for_inputs(plan.kind, reads_tables=bool(plan.job.tables))
-    return [_another_one(f"{_TOPIC}{name}", *ids, anew) for name, ids in changed_ids(known, now).items()]
+    return [_another_one(f"{_TOPIC}{name}", *ids, anew) for name, ids in changed_ids(before, now).items()]
 
 
 def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list[Difference]:
@@ -141,17 +141,17 @@ def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list
         now: The job.
         renewable: Whether a new generation of it can keep the table's rows.
     """
-    found = [*_whole(before, now, renewable=renewable)]
-    if not any(each.what == "kind" for each in found):
-        found += [*_inputs(before, now)]
+    result = [*_whole(before, now, renewable=renewable)]
+    if not any(each.what == "kind" for each in result):
+        result += [*_inputs(before, now)]
         if now.kind == "scd":
-            found += [*_order(before, now)]
+            result += [*_order(before, now)]
         elif now.kind == "row":
-            found += [*_united(before, now)]
+            result += [*_united(before, now)]
         else:
-            found += [*_state(before, now, renewable=renewable)]
-        found += [*_result(before, now)]
-    return found
+            result += [*_state(before, now, renewable=renewable)]
+        result += [*_result(before, now)]
+    return result
 
 
 def remedy_of(differences: Sequence[Difference]) -> Remedy:
@@ -166,11 +166,11 @@ def require_compatible(job: str, differences: Sequence[Difference]) -> None:
         SourceReplacedError: Nothing differs but rows that it has read, which a backfill replaced.
         IncompatibleStateError: The message names each difference and the remedy.
     """
-    told = why_incompatible(job, differences)
-    if told is not None:
+    reason = why_incompatible(job, differences)
+    if reason is not None:
         wrong = [each for each in differences if each.remedy != "keep"]
         waits = all(each.what.startswith(_ROWS_OF) for each in wrong)
-        raise SourceReplacedError(told) if waits else IncompatibleStateError(told)
+        raise SourceReplacedError(reason) if waits else IncompatibleStateError(reason)
 
 
 def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
@@ -178,21 +178,21 @@ def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
     remedy = remedy_of(differences)
     if remedy == "keep":
         return None
-    told = "; ".join(str(each) for each in differences if each.remedy != "keep")
-    can = _told_remedy(job, remedy, differences)
-    return f"job {job!r} cannot go on from its last run: {told}. What can be done: {can}"
+    reasons = "; ".join(str(each) for each in differences if each.remedy != "keep")
+    can = _remedy_sentence(job, remedy, differences)
+    return f"job {job!r} cannot go on from its last run: {reasons}. What can be done: {can}"
 
 
 _COMES_BEFORE = re.compile(r"__(ingest_union|ingest_enriched|(ingest_)?step_\d+)$")
 """The names of parts that do some of what a job's function does, before the last part; see `Job.comes_before`."""
 
 
-def _told_remedy(job: str, remedy: Remedy, found: Sequence[Difference]) -> str:
+def _remedy_sentence(job: str, remedy: Remedy, differences: Sequence[Difference]) -> str:
     declared = declared_name(job)
-    wrong = [each for each in found if each.remedy != "keep"]
+    wrong = [each for each in differences if each.remedy != "keep"]
     # A topic that was made again has another id, whatever is sent to it: it is not to be put back.
     back = "" if all(each.what.startswith(_TOPIC) for each in wrong) else "put it back, or "
-    if remedy == "rebuild" and any(each.what.startswith(_TOPIC) for each in found):
+    if remedy == "rebuild" and any(each.what.startswith(_TOPIC) for each in differences):
         return f"{back}build the tables again from empty: headwater jobs rebuild {declared}"
     if remedy == "renew" and not back:
         return (
@@ -223,15 +223,16 @@ def require_warmable(job: str, differences: Sequence[Difference]) -> None:
     Raises:
         IncompatibleStateError: It is not; the message names it.
     """
-    found = [
+    unmended = [
         each
         for each in differences
         if each.what.startswith("watermark of") or (each.remedy != "keep" and each.what not in _MENDED)
     ]
-    if found:
-        told = "; ".join(str(each) for each in found)
+    if unmended:
+        reasons = "; ".join(str(each) for each in unmended)
+        remedy = _remedy_sentence(job, "rebuild", unmended)
         raise IncompatibleStateError(
-            f"job {job!r} cannot keep its table's rows: {told}. What can be done: {_told_remedy(job, 'rebuild', found)}"
+            f"job {job!r} cannot keep its table's rows: {reasons}. What can be done: {remedy}"
         )
 
 
@@ -281,14 +282,16 @@ def _targets(before: Mapping[str, str | None], now: Mapping[str, str | None]) ->
 
 
 def _inputs(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
-    then, there = _sources(before), _sources(now)
+    old_sources, new_sources = _sources(before), _sources(now)
     anew = _for_inputs(now.kind, reads_tables=any(each.kind == "table" for each in now.inputs.values()))
-    if then.keys() != there.keys():
+    if old_sources.keys() != new_sources.keys():
         why = "the checkpoint's offsets are of another input"
-        yield Difference("inputs", ", ".join(then), ", ".join(there), anew, why)
-    others = changed_ids(*({name: found for name, (_, found) in each.items()} for each in (then, there)))
-    for name in (name for name in there if name in then):
-        (old, _), (new, _) = then[name], there[name]
+        yield Difference("inputs", ", ".join(old_sources), ", ".join(new_sources), anew, why)
+    others = changed_ids(
+        *({name: source_id for name, (_, source_id) in each.items()} for each in (old_sources, new_sources))
+    )
+    for name in (name for name in new_sources if name in old_sources):
+        (old, _), (new, _) = old_sources[name], new_sources[name]
         if name in others:
             yield _another_one(f"the {name}", *others[name], anew)
         if (
@@ -322,9 +325,9 @@ def _another_one(what: str, before: str, now: str, remedy: Remedy) -> Difference
 def _sources(facts: RunFacts) -> dict[str, tuple[InputFacts, str | None]]:
     """Each topic and table that is read, with its own id."""
     return {
-        f"{each.kind} {name}": (each, found)
+        f"{each.kind} {name}": (each, source_id)
         for each in facts.inputs.values()
-        for name, found in each.ids.items()
+        for name, source_id in each.ids.items()
     }
 
 
@@ -351,14 +354,14 @@ _AGGREGATE, _MOST_COLUMNS = "Aggregate(", 3
 def _apart(before: Sequence[str], now: Sequence[str]) -> tuple[str, str]:
     """The lines that only one of the two has, or of the first what differs, and how many follow."""
     gone, new = [each for each in before if each not in now], [each for each in now if each not in before]
-    if len(gone) == len(new) == 1 and (told := _columns_apart(gone[0], new[0])) is not None:
-        return told
+    if len(gone) == len(new) == 1 and (columns := _columns_apart(gone[0], new[0])) is not None:
+        return columns
     whole = _listed(gone), _listed(new)
     if max(map(len, whole)) <= _MOST_CHARACTERS:
         return whole
     both = zip(gone[0] if gone else "", new[0] if new else "", strict=False)
     same = sum(1 for _ in takewhile(lambda each: each[0] == each[1], both))
-    return _begun(gone, same), _begun(new, same)
+    return _excerpt(gone, same), _excerpt(new, same)
 
 
 def _columns_apart(before: str, now: str) -> tuple[str, str] | None:
@@ -371,26 +374,28 @@ def _columns_apart(before: str, now: str) -> tuple[str, str] | None:
     apart = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if others != other or not apart or any(name.startswith("_") for name in apart):
         return None
-    # Of a column whose type alone is another one, it is told, too.
+    # A column of which only the type differs is shown with its type.
     typed = {name for name in apart if name in old and name in new and old[name][0] == new[name][0]}
     more = f"; and {len(apart) - _MOST_COLUMNS} more" if len(apart) > _MOST_COLUMNS else ""
 
-    def told(made: Mapping[str, tuple[str, str]]) -> str:
-        named = [_made(name, made.get(name), typed=name in typed) for name in apart[:_MOST_COLUMNS]]
+    def described(columns: Mapping[str, tuple[str, str]]) -> str:
+        named = [
+            _described_column(name, columns.get(name), typed=name in typed) for name in apart[:_MOST_COLUMNS]
+        ]
         return ", ".join(named) + more
 
-    return told(old), told(new)
+    return described(old), described(new)
 
 
-def _made(name: str, made: tuple[str, str] | None, *, typed: bool) -> str:
-    if made is None:
+def _described_column(name: str, column: tuple[str, str] | None, *, typed: bool) -> str:
+    if column is None:
         return f"no {name}"
-    expression, kind = made
-    shown = expression if len(expression) <= _MOST_CHARACTERS else f"{expression[:_MOST_CHARACTERS]} ..."
-    return f"{name} = {shown}" + (f" ({kind})" if typed else "")
+    expression, kind = column
+    text = expression if len(expression) <= _MOST_CHARACTERS else f"{expression[:_MOST_CHARACTERS]} ..."
+    return f"{name} = {text}" + (f" ({kind})" if typed else "")
 
 
-def _begun(lines: Sequence[str], same: int) -> str:
+def _excerpt(lines: Sequence[str], same: int) -> str:
     """The first of some lines from shortly before the place up to which it is the same as another."""
     if not lines:
         return _listed(lines)
@@ -399,8 +404,8 @@ def _begun(lines: Sequence[str], same: int) -> str:
         cuts = (line.find(cut, same - _CONTEXT, same) + 1 for cut in " ,<")
         begin = min(filter(None, cuts), default=same)
     end = begin + _MOST_CHARACTERS
-    shown = (f"{line[:node]}... " if begin else "") + line[begin:end] + (" ..." if end < len(line) else "")
-    return shown + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")
+    text = (f"{line[:node]}... " if begin else "") + line[begin:end] + (" ..." if end < len(line) else "")
+    return text + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")
 
 
 def _state(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Difference]:
@@ -449,8 +454,8 @@ def _keys(facts: RunFacts) -> str:
     return f"{facts.mode} by {', '.join(facts.keys)}" if facts.keys else facts.mode
 
 
-def _listed(found: Sequence[str]) -> str:
-    return "; ".join(found) or "nothing"
+def _listed(lines: Sequence[str]) -> str:
+    return "; ".join(lines) or "nothing"
 
 
 def _minor(version: str) -> tuple[int, ...]:

@@ -61,9 +61,12 @@ def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
     """
     before = facts_of_last_run(checkpoint)
     if before is not None:
-        known = {name: each.ids for name, each in before.inputs.items()}
+        ids_before = {name: each.ids for name, each in before.inputs.items()}
         inputs = {
-            name: replace(each, ids={s: found or known.get(name, {}).get(s) for s, found in each.ids.items()})
+            name: replace(
+                each,
+                ids={s: source_id or ids_before.get(name, {}).get(s) for s, source_id in each.ids.items()},
+            )
             for name, each in now.inputs.items()
         }
         now = replace(
@@ -88,7 +91,9 @@ def move_facts(checkpoint: Path, context: StageContext, tables: Collection[str] 
     ids = {name: _table_id(context.home.table(name)) for name in (*before.targets, *tables)}
     targets = {name: ids[name] for name in before.targets}
     inputs = {
-        name: replace(each, ids={s: ids[s] if s in tables else found for s, found in each.ids.items()})
+        name: replace(
+            each, ids={s: ids[s] if s in tables else source_id for s, source_id in each.ids.items()}
+        )
         for name, each in before.inputs.items()
     }
     write_record(checkpoint / FACTS_FILE, replace(before, targets=targets, inputs=inputs))

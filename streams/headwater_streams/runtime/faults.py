@@ -36,10 +36,10 @@ def passes(error: BaseException) -> bool:
 def away(error: BaseException) -> str | None:
     """What an error says of a broker that does not answer, without the classes around it; None if it says nothing."""
     text = full_text(error)
-    found = _AWAY.search(text)
-    if found is None:
+    match = _AWAY.search(text)
+    if match is None:
         return None
-    line = text[found.start() :].splitlines()[0]
+    line = text[match.start() :].splitlines()[0]
     return line.removeprefix("org.apache.kafka.common.errors.").strip()
 
 

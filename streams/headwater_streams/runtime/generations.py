@@ -86,10 +86,10 @@ def require_same_code(context: StageContext, job: Job) -> None:
     """
     table, generation = context.home.table(job.target.name), current_generation(context, job)
     for commit in commits_backwards(table):
-        begun = commit.entry
-        if begun is None or begun.kind != "generation" or begun.generation != generation:
+        beginning = commit.entry
+        if beginning is None or beginning.kind != "generation" or beginning.generation != generation:
             continue
-        if begun.fingerprint != job.fingerprint:
+        if beginning.fingerprint != job.fingerprint:
             raise IncompatibleStateError(
                 f"job {job.name!r}: generation {generation} of {job.target.name} was built with other code than this "
                 "driver has loaded; start the job again"
@@ -100,7 +100,7 @@ def require_same_code(context: StageContext, job: Job) -> None:
 def starts_of(entry: LedgerEntry) -> Starts:
     """Where a generation's queries begin, when the entry is the one that began it."""
     starts = Extra.STARTS.get(entry, {}) if entry.kind == "generation" else {}
-    return {topic: {int(p): offset for p, offset in found.items()} for topic, found in starts.items()}
+    return {topic: {int(p): offset for p, offset in offsets.items()} for topic, offsets in starts.items()}
 
 
 def ids_read(context: StageContext, job: Job, generation: int) -> dict[str, str]:
@@ -108,9 +108,11 @@ def ids_read(context: StageContext, job: Job, generation: int) -> dict[str, str]
     made with, and before its first batch what it was begun on."""
     facts = facts_of_last_run(context.home.checkpoint(job.name, generation))
     if facts is not None:
-        return {topic: found for topic, found in facts.topic_ids.items() if found is not None}
-    begun = last_entry(context.home.table(job.target.name), job.name, generation)
-    return dict(Extra.TOPIC_IDS.get(begun, {})) if begun is not None and not begun.is_batch else {}
+        return {topic: topic_id for topic, topic_id in facts.topic_ids.items() if topic_id is not None}
+    beginning = last_entry(context.home.table(job.target.name), job.name, generation)
+    return (
+        dict(Extra.TOPIC_IDS.get(beginning, {})) if beginning is not None and not beginning.is_batch else {}
+    )
 
 
 def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> LedgerEntry:
@@ -151,7 +153,11 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     after = {"generation": generation, "batch": last.batch if last is not None else -1}
     again = None
     starts, lost, anew = _NOWHERE
-    ids = {topic: found for topic in job.topic_names if (found := context.source.topic_id(topic)) is not None}
+    ids = {
+        topic: topic_id
+        for topic in job.topic_names
+        if (topic_id := context.source.topic_id(topic)) is not None
+    }
     if action == "renew" and plan.kind in STATELESS:
         starts, lost, anew = _starts(context, job, generation, last)
     elif action == "renew":
@@ -177,7 +183,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
             Extra.AFTER: after,
             **({Extra.TOPIC_IDS: ids} if ids and action == "renew" else {}),
             **memory,
-            **(again.told() if again is not None else {}),
+            **(again.ledger_extra() if again is not None else {}),
         },
     )
     # What a swap that died left there is of no generation that began.
@@ -311,13 +317,17 @@ def require_begun(context: StageContext, job: Job, generation: int) -> None:
 def _why_halfway(context: StageContext, job: Job, name: str) -> str | None:
     """Which backfill began the newest generation of one of a job's tables, and not of its target, and what can be done;
     None where none did."""
-    made = (commit.entry for commit in commits_backwards(context.home.table(name)))
-    begun = next((e for e in made if e is not None and e.job == job.name and e.kind == "generation"), None)
-    if begun is None or not Extra.BACKFILL.is_in(begun):
+    entries = (commit.entry for commit in commits_backwards(context.home.table(name)))
+    beginning = next(
+        (e for e in entries if e is not None and e.job == job.name and e.kind == "generation"), None
+    )
+    if beginning is None or not Extra.BACKFILL.is_in(beginning):
         return None
-    remedy = "roll it back again" if Extra.ACTION.of(begun) == "restore" else "swap it in, or roll it back"
+    remedy = (
+        "roll it back again" if Extra.ACTION.of(beginning) == "restore" else "swap it in, or roll it back"
+    )
     return (
-        f"job {job.name!r}: the backfill {Extra.BACKFILL.of(begun)!r} has changed {name} and not {job.target.name} "
+        f"job {job.name!r}: the backfill {Extra.BACKFILL.of(beginning)!r} has changed {name} and not {job.target.name} "
         f"yet; {remedy}"
     )
 
@@ -331,8 +341,10 @@ def _take_columns(context: StageContext, plan: JobPlan) -> None:
         path = context.home.table(name)
         if not has_versions(path):
             continue
-        there = {f.name: f.dataType for f in context.spark.read.format("delta").load(str(path)).schema.fields}
-        differs = any(there.get(f.name, f.dataType) != f.dataType for f in schema.fields)
+        existing = {
+            f.name: f.dataType for f in context.spark.read.format("delta").load(str(path)).schema.fields
+        }
+        differs = any(existing.get(f.name, f.dataType) != f.dataType for f in schema.fields)
         if differs and not context.transaction(path).all_files():
             empty = context.spark.createDataFrame([], schema)
             empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
@@ -345,10 +357,10 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
     stands in a side table or another table of the job and not in the target, whose records are read again. An ingest
     job shares its quarantine table with the job that it feeds, so it goes by the commits of each.
     """
-    begun = last_entry(context.home.table(job.target.name), job.name, generation)
-    if begun is None or begun.kind != "generation":
+    beginning = last_entry(context.home.table(job.target.name), job.name, generation)
+    if beginning is None or beginning.kind != "generation":
         return
-    rebuilt = Extra.ACTION.of(begun) == "rebuild"
+    rebuilt = Extra.ACTION.of(beginning) == "rebuild"
     others = () if rebuilt else job.other_tables
     for name in (job.target.quarantine_table, job.target.late_table, *others):
         path = context.home.table(name)
@@ -358,13 +370,13 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
             added
             for commit in commits(path)
             if commit.entry is not None and (commit.entry.job == job.name)
-            if (commit.entry.generation < generation if rebuilt else is_undone(commit.entry, begun))
+            if (commit.entry.generation < generation if rebuilt else is_undone(commit.entry, beginning))
             for added in commit.added_paths
         }
         transaction: DeltaTransaction = context.transaction(path)
         removed = [file for file in transaction.all_files() if file.name in void]
         if removed:
-            extra: ExtraValues = {Extra.ACTION: "clear", Extra.AFTER: Extra.AFTER.of(begun)}
+            extra: ExtraValues = {Extra.ACTION: "clear", Extra.AFTER: Extra.AFTER.of(beginning)}
             entry = LedgerEntry(
                 job=job.name, generation=generation, batch=-1, table=name, kind="generation", extra=extra
             )
@@ -377,8 +389,8 @@ def _starts(
     """Where to begin in each topic, what is gone of it, and which topics were deleted and made again."""
     checkpoint = context.home.checkpoint(job.name, generation)
     is_damaged = checkpoint_damage(checkpoint) is not None
-    known = {} if is_damaged else ids_read(context, job, generation)
-    others = changed_ids(known, {topic: context.source.topic_id(topic) for topic in known})
+    ids = {} if is_damaged else ids_read(context, job, generation)
+    others = changed_ids(ids, {topic: context.source.topic_id(topic) for topic in ids})
     done = last.batch if last is not None else -1
     # A checkpoint without a batch, or one that is gone or damaged, says nothing of where the job has come to.
     read = read_by_ledger(context.home.table(job.target.name), job.name)
@@ -386,12 +398,12 @@ def _starts(
         read |= next_offsets(context.source, declared, checkpoint, done)
     starts, lost, anew = {}, {}, set()
     for topic in job.topic_names:
-        there, wanted = context.source.partitions(topic), read.get(topic, {})
-        if topic in others or beyond_end(wanted, there):
-            wanted = {}
+        bounds, positions = context.source.partitions(topic), read.get(topic, {})
+        if topic in others or beyond_end(positions, bounds):
+            positions = {}
             anew.add(topic)
-        starts[topic] = {p: max(wanted.get(p, low), low) for p, (low, _) in there.items()}
-        gone = {p: [wanted[p], low] for p, (low, _) in there.items() if wanted.get(p, low) < low}
+        starts[topic] = {p: max(positions.get(p, low), low) for p, (low, _) in bounds.items()}
+        gone = {p: [positions[p], low] for p, (low, _) in bounds.items() if positions.get(p, low) < low}
         if gone:
             lost[topic] = gone
     return starts, lost, anew
@@ -409,14 +421,14 @@ def read_by_ledger(table: Path, job: str, *, until: int | None = None) -> Positi
     """The next offset of each partition, as the job's commits tell it: all of them, or those of versions before
     `until`."""
     ends: Positions = {}
-    made = since_rebuilt(lineage(table, until=until))
-    for entry in (c.entry for c in made if c.entry is not None and c.entry.job == job):
+    history = since_rebuilt(lineage(table, until=until))
+    for entry in (c.entry for c in history if c.entry is not None and c.entry.job == job):
         for topic in Extra.ANEW.get(entry, ()):
             ends.pop(topic, None)
         for topic, starts in Extra.STARTS.get(entry, {}).items():
             ends[topic] = ends.get(topic, {}) | {int(partition): start for partition, start in starts.items()}
         for source in entry.sources if entry.is_batch else ():
             for topic, ranges in source.ranges.items() if source.table is None else ():
-                known = ends.setdefault(topic, {})
-                known |= {p: max(end, known.get(p, end)) for p, (_, end) in ranges.items()}
+                of_topic = ends.setdefault(topic, {})
+                of_topic |= {p: max(end, of_topic.get(p, end)) for p, (_, end) in ranges.items()}
     return ends

@@ -149,8 +149,8 @@ def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("MISSING_ATTRIBUTES"):
                 raise
-            found = (error.getMessageParameters() or {})["missingAttributes"]
-            missing = found.split(", ")[0].strip('`"')
+            names = (error.getMessageParameters() or {})["missingAttributes"]
+            missing = names.split(", ")[0].strip('`"')
             raise JobDefinitionError(
                 f"behind hw.union or hw.enrich a column is named by F.col({missing!r}), not by the frame that it was of"
             ) from error

@@ -60,7 +60,9 @@ class BatchInput:
         """Whether offsets or commits were read, of which not one may have brought a row."""
         if self.source.versions is not None:
             return self.source.versions[0] < self.source.versions[1]
-        return any(start < end for found in self.source.ranges.values() for start, end in found.values())
+        return any(
+            start < end for partitions in self.source.ranges.values() for start, end in partitions.values()
+        )
 
 
 class InputReader:
@@ -171,8 +173,10 @@ class InputReader:
     def newest_until(self, version: int) -> int | None:
         """The greatest event time that a table's commits before a version had seen, in microseconds; None where they do
         not say."""
-        made = (c.entry for c in commits_backwards(self.path) if c.version < version and c.entry is not None)
-        return next((e.max_event_time_us for e in made if e.max_event_time_us is not None), None)
+        entries = (
+            c.entry for c in commits_backwards(self.path) if c.version < version and c.entry is not None
+        )
+        return next((e.max_event_time_us for e in entries if e.max_event_time_us is not None), None)
 
     @cached_property
     def schema(self) -> T.StructType:
@@ -187,18 +191,18 @@ class InputReader:
 
     def batch(self, checkpoint: Path, before: BatchOffsets | None, end: BatchOffsets) -> BatchInput | None:
         """What a batch read of this input, or None if nothing was there yet."""
-        found: list[Ranges] = []
+        ranges: list[Ranges] = []
         for index, offset in enumerate(end.sources):
             if offset is None or not self._is_mine(offset):
                 continue
             previous = before.sources[index] if before is not None else None
             if not isinstance(self.declared, TopicInput):
                 return self._table_batch(previous, offset)
-            found.append(self._context.source.ranges(self.declared, checkpoint, index, previous, offset))
-        if not found:
+            ranges.append(self._context.source.ranges(self.declared, checkpoint, index, previous, offset))
+        if not ranges:
             return None
         return BatchInput(
-            SourceRange(input=self.name, ranges=merge_ranges(found), topic=",".join(self._topics))
+            SourceRange(input=self.name, ranges=merge_ranges(ranges), topic=",".join(self._topics))
         )
 
     @property
@@ -238,11 +242,11 @@ class InputReader:
                 f"job {self.job!r}: the commits [{since}, {min(oldest, until)}) of {self.declared.name} "
                 "are not in its log any more, so their rows cannot be told from others"
             )
-        made = [*commits(self.path, since=since)]
+        history = [*commits(self.path, since=since)]
         # A batch whose rows were all removed or quarantined adds no file, but its offsets were read all the same.
-        passed = (commit for commit in made if commit.version < until)
+        passed = (commit for commit in history if commit.version < until)
         read = [c for c in passed if c.is_append or not (c.added_paths or c.removed_files)]
-        if not replacements(made):
+        if not replacements(history):
             return read, []
         replaced = self.replaced_by(self._target, since)
         if replaced is not None:
@@ -253,15 +257,15 @@ class InputReader:
                 f"those that it has read (backfill {backfill}), and what it made of these "
                 f"would stay; make its table anew, too: headwater backfill plan {self.job} --rebuild"
             )
-        begun = taken_back_since(self.path, since)
-        news = [each for each in begun if each not in self._taken_back]
+        beginnings = taken_back_since(self.path, since)
+        news = [each for each in beginnings if each not in self._taken_back]
         if any(commit.added_paths and was_taken_back(commit, news) for commit in read):
             raise SupersededError(
                 f"job {self.job!r}: batches of {self.declared.name} were taken back that the job was about to read; "
                 "start the job again"
             )
-        left_out = [commit for commit in read if was_taken_back(commit, begun)]
-        return [commit for commit in read if not was_taken_back(commit, begun)], left_out
+        left_out = [commit for commit in read if was_taken_back(commit, beginnings)]
+        return [commit for commit in read if not was_taken_back(commit, beginnings)], left_out
 
     @cached_property
     def first_version(self) -> int:

@@ -122,30 +122,30 @@ class Lookups:
         version = next_commit(self._path(name)) - 1
         if version < 0:
             raise self._gone(name, version, "there is no such table")
-        known = self._pinned.versions.get(name)
+        pinned = self._pinned.versions.get(name)
         return (
-            known
-            if known and known.version == version
+            pinned
+            if pinned and pinned.version == version
             else LookupVersion(version=version, table_id=self._id(name))
         )
 
     def _id(self, name: str) -> str:
         return table_id(self._path(name))
 
-    def _load(self, name: str, wanted: LookupVersion) -> DataFrame:
-        path, declared, version = self._path(name), self._job.lookups[name], wanted.version
+    def _load(self, name: str, pinned: LookupVersion) -> DataFrame:
+        path, declared, version = self._path(name), self._job.lookups[name], pinned.version
         if next_commit(path) == 0:
             raise self._gone(name, version, "there is no such table any more")
-        if wanted.table_id != self._id(name):
+        if pinned.table_id != self._id(name):
             raise self._gone(name, version, "the table was made anew since")
         try:
             frame = read_version(self._context.spark, path, version)
         except (PySparkException, JvmError) as error:
             raise self._gone(name, version, "its log was cleaned up") from error
-        there = {f.name: f.dataType for f in frame.schema.fields}
+        columns = {f.name: f.dataType for f in frame.schema.fields}
         for field in self._schemas[name].fields:
-            if there.get(field.name) != field.dataType:
-                has = there[field.name].simpleString() if field.name in there else "no such column"
+            if columns.get(field.name) != field.dataType:
+                has = columns[field.name].simpleString() if field.name in columns else "no such column"
                 raise IncompatibleTableError(
                     f"job {self._job.name!r}: the look-up {declared.name} had {field.name} "
                     f"{field.dataType.simpleString()} when the job was planned, and has {has} at version {version}"
@@ -168,27 +168,30 @@ def fillers_of(plans: Sequence[JobPlan], *, begins: Callable[[Job], bool]) -> se
         plans: The jobs in the order of their tables.
         begins: Whether a job has read nothing yet.
     """
-    wanted: set[str] = set()
-    found = set()
+    tables: set[str] = set()
+    fillers = set()
     for job in (plan.job for plan in reversed(plans)):
         if job.lookups and begins(job):
-            wanted |= {declared.name for declared in job.lookups.values()}
-        if not wanted.isdisjoint(target.name for target in job.targets):
-            found.add(job.name)
-            wanted |= job.table_names
-    return found
+            tables |= {declared.name for declared in job.lookups.values()}
+        if not tables.isdisjoint(target.name for target in job.targets):
+            fillers.add(job.name)
+            tables |= job.table_names
+    return fillers
 
 
 def lookups_extra(plan: JobPlan, pinned: PinnedLookups) -> ExtraValues:
     """What a ledger entry says of a batch's look-ups."""
-    told = {
-        name: {"table": plan.job.lookups[name].name, "version": found.version, "id": found.table_id}
-        for name, found in pinned.versions.items()
+    versions = {
+        name: {"table": plan.job.lookups[name].name, "version": version.version, "id": version.table_id}
+        for name, version in pinned.versions.items()
     }
-    return {Extra.LOOKUPS: told} if told else {}
+    return {Extra.LOOKUPS: versions} if versions else {}
 
 
 def versions_of(entry: LedgerEntry) -> dict[str, LookupVersion]:
     """The versions that a batch read."""
-    found = Extra.LOOKUPS.get(entry, {})
-    return {name: LookupVersion(version=told["version"], table_id=told["id"]) for name, told in found.items()}
+    versions = Extra.LOOKUPS.get(entry, {})
+    return {
+        name: LookupVersion(version=version["version"], table_id=version["id"])
+        for name, version in versions.items()
+    }

@@ -42,7 +42,7 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
             try:
                 plans += _plan_one(context, job, tables, written)
             except JobDefinitionError as error:
-                raise _told(job, error) from error
+                raise _worded_error(job, error) from error
             waiting.remove(job)
     return plans
 
@@ -52,15 +52,15 @@ def _schema_of(context: StageContext, table: str) -> T.StructType:
         return context.spark.read.format("delta").load(str(context.home.table(table))).schema
 
 
-def _told(job: Job, error: JobDefinitionError) -> JobDefinitionError:
+def _worded_error(job: Job, error: JobDefinitionError) -> JobDefinitionError:
     """An error about a job in SQL in its words, with a place in its file."""
     if not job.text:
         return error
     about = f"job {job.name!r}: "
-    told, code = job.worded(str(error)).removeprefix(about), job.function.__code__
-    if code.co_filename not in told:
-        told = f"{code.co_filename}, line {code.co_firstlineno}: {told}"
-    return JobDefinitionError(about + told)
+    message, code = job.worded(str(error)).removeprefix(about), job.function.__code__
+    if code.co_filename not in message:
+        message = f"{code.co_filename}, line {code.co_firstlineno}: {message}"
+    return JobDefinitionError(about + message)
 
 
 def _plan_one(

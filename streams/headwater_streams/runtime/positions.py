@@ -34,16 +34,16 @@ def next_offsets(source: RecordSource, declared: TopicInput, checkpoint: Path, d
         return {}
     before = read_offsets(checkpoint, batch - 1) if batch else None
     again = batch > done and not is_committed(checkpoint, batch)
-    found: Positions = {}
+    positions: Positions = {}
     for index, offset in enumerate(end.sources):
         if offset is not None and source.is_offset_of(declared, offset):
             previous = before.sources[index] if before is not None else None
             for topic, ranges in source.ranges(declared, checkpoint, index, previous, offset).items():
-                found[topic] = {p: (start if again else stop) for p, (start, stop) in ranges.items()}
-    return found
+                positions[topic] = {p: (start if again else stop) for p, (start, stop) in ranges.items()}
+    return positions
 
 
-def beyond_end(wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+def beyond_end(positions: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """The partitions that end before the offset that is wanted next, each with its end: the topic is another one, or
     was cut short.
 
@@ -51,28 +51,28 @@ def beyond_end(wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) 
         >>> beyond_end({0: 5, 1: 9, 2: 1}, {0: (0, 7), 1: (2, 4)})
         {1: 4, 2: 0}
     """
-    ends = {partition: there.get(partition, (0, 0))[1] for partition in sorted(wanted)}
-    return {partition: end for partition, end in ends.items() if wanted[partition] > end}
+    ends = {partition: bounds.get(partition, (0, 0))[1] for partition in sorted(positions)}
+    return {partition: end for partition, end in ends.items() if positions[partition] > end}
 
 
 def check_positions(
-    job: str, topic: str, wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]
+    job: str, topic: str, positions: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]
 ) -> None:
     """Checks that a topic holds what a job reads next.
 
     Args:
         job: The job.
         topic: The topic.
-        wanted: The next offset of each partition.
-        there: The earliest and the next offset of each partition of the topic.
+        positions: The next offset of each partition.
+        bounds: The earliest and the next offset of each partition of the topic.
 
     Raises:
         DataLossError: It does not; the message names every range that is gone.
     """
-    check_ends(job, topic, wanted, there)
+    check_ends(job, topic, positions, bounds)
     gone = []
-    for partition, position in sorted(wanted.items()):
-        earliest = there[partition][0] if partition in there else 0
+    for partition, position in sorted(positions.items()):
+        earliest = bounds[partition][0] if partition in bounds else 0
         if position < earliest:
             gone.append(f"partition {partition} offsets [{position}, {earliest})")
     if gone:
@@ -82,18 +82,20 @@ def check_positions(
         )
 
 
-def check_ends(job: str, topic: str, wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) -> None:
+def check_ends(
+    job: str, topic: str, positions: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]
+) -> None:
     """Checks that a topic reaches as far as a job has read; arguments as above.
 
     Raises:
         DataLossError: It does not, so it is another one of the same name, or was cut short.
     """
     shrunk = [
-        f"partition {partition} ends at {end} and the job has read to {wanted[partition]}"
-        for partition, end in beyond_end(wanted, there).items()
+        f"partition {partition} ends at {end} and the job has read to {positions[partition]}"
+        for partition, end in beyond_end(positions, bounds).items()
     ]
     if shrunk:
-        raise DataLossError(topic_made_again(job, topic, "; ".join(shrunk)))
+        raise DataLossError(recreated_topic_message(job, topic, "; ".join(shrunk)))
 
 
 def check_next(
@@ -101,7 +103,7 @@ def check_next(
     job: Job,
     checkpoint: Path,
     done: int,
-    there: Callable[[str], Mapping[int, tuple[int, int]] | None],
+    bounds_of: Callable[[str], Mapping[int, tuple[int, int]] | None],
 ) -> None:
     """Checks that topics hold what a job reads next of them.
 
@@ -110,16 +112,16 @@ def check_next(
         job: The job.
         checkpoint: Its checkpoint.
         done: The last batch that its table has; -1 for none.
-        there: Gives the earliest and the next offset of each partition of a topic; None where nobody answers.
+        bounds_of: Gives the earliest and the next offset of each partition of a topic; None where nobody answers.
 
     Raises:
         DataLossError: As `check_positions`.
     """
     for declared in job.topics:
-        for topic, wanted in next_offsets(source, declared, checkpoint, done).items():
-            partitions = there(topic)
+        for topic, positions in next_offsets(source, declared, checkpoint, done).items():
+            partitions = bounds_of(topic)
             if partitions is not None:
-                check_positions(job.name, topic, wanted, partitions)
+                check_positions(job.name, topic, positions, partitions)
 
 
 def records_gone(context: StageContext, job: Job, generation: int) -> str | None:
@@ -136,17 +138,17 @@ def records_gone(context: StageContext, job: Job, generation: int) -> str | None
     last = last_entry(context.home.table(job.target.name), job.name, generation)
     checkpoint, done = context.home.checkpoint(job.name, generation), -1 if last is None else last.batch
 
-    def there(topic: str) -> Mapping[int, tuple[int, int]] | None:
+    def bounds_of(topic: str) -> Mapping[int, tuple[int, int]] | None:
         return None if context.source.topic_id(topic) is None else context.source.partitions(topic)
 
     try:
-        check_next(context.source, job, checkpoint, done, there)
+        check_next(context.source, job, checkpoint, done, bounds_of)
     except DataLossError as error:
         return str(error)
     return None
 
 
-def topic_made_again(job: str, topic: str, how: str) -> str:
+def recreated_topic_message(job: str, topic: str, how: str) -> str:
     """The sentence for a topic that is not the one that a job has read."""
     return (
         f"job {job!r}: {topic} is not the topic that it has read: {how}; it was deleted and made again, or cut "

@@ -98,7 +98,7 @@ class ProgressLog:
         )
 
     def batch(
-        self, job: str, table: str, generation: int, told: Mapping[str, Any], inputs: Mapping[str, str]
+        self, job: str, table: str, generation: int, progress: Mapping[str, Any], inputs: Mapping[str, str]
     ) -> None:
         """Notes a batch.
 
@@ -106,26 +106,26 @@ class ProgressLog:
             job: The job.
             table: Its target.
             generation: Its generation.
-            told: Spark's account of the batch.
+            progress: Spark's account of the batch.
             inputs: For each input what its source's description ends in: a topic in brackets, or a table's path.
         """
-        sources = [_source(each, inputs) for each in told.get("sources", ())]
+        sources = [_source(each, inputs) for each in progress.get("sources", ())]
         behind = [each["behind"] for each in sources if each["behind"] is not None]
-        durations = dict(told.get("durationMs", {}))
+        durations = dict(progress.get("durationMs", {}))
         self._rows.append(
             {
-                "happened_at": _moment(told["timestamp"]),
+                "happened_at": _moment(progress["timestamp"]),
                 "job": job,
                 "table": table,
                 "generation": generation,
                 "event": "batch",
-                "batch": int(told["batchId"]),
+                "batch": int(progress["batchId"]),
                 "rows": sum(each["rows"] for each in sources),
                 "duration_ms": durations.pop("triggerExecution", None),
-                "watermark": _watermark(told),
+                "watermark": _watermark(progress),
                 "behind": sum(behind) if behind else None,
                 "sources": sources,
-                "operators": [_operator(each) for each in told.get("stateOperators", ())],
+                "operators": [_operator(each) for each in progress.get("stateOperators", ())],
                 "durations_ms": list(durations.items()),
             }
         )
@@ -145,12 +145,12 @@ class ProgressLog:
         return self._appended
 
 
-def _source(told: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
-    description = str(told.get("description", ""))
-    end, latest = told.get("endOffset"), told.get("latestOffset")
-    rows, of_topic = int(told.get("numInputRows", 0)), "Kafka" in description
+def _source(progress: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
+    description = str(progress.get("description", ""))
+    end, latest = progress.get("endOffset"), progress.get("latestOffset")
+    rows, of_topic = int(progress.get("numInputRows", 0)), "Kafka" in description
     # Spark counts a record as often as it was read; a batch that rejects many is read a second time.
-    read = _between(told.get("startOffset"), end) if of_topic else None
+    read = _between(progress.get("startOffset"), end) if of_topic else None
     return {
         "input": next((name for name, ending in inputs.items() if ending in description), description),
         "rows": rows if read is None else min(rows, read),
@@ -173,21 +173,21 @@ def _between(start: Any, end: Any) -> int | None:
     )
 
 
-def _operator(told: Mapping[str, Any]) -> dict[str, Any]:
+def _operator(progress: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "name": told.get("operatorName"),
-        "rows": told.get("numRowsTotal"),
-        "bytes": told.get("memoryUsedBytes"),
-        "updated": told.get("numRowsUpdated"),
-        "dropped": told.get("numRowsDroppedByWatermark"),
-        "update_ms": told.get("allUpdatesTimeMs"),
-        "remove_ms": told.get("allRemovalsTimeMs"),
-        "commit_ms": told.get("commitTimeMs"),
+        "name": progress.get("operatorName"),
+        "rows": progress.get("numRowsTotal"),
+        "bytes": progress.get("memoryUsedBytes"),
+        "updated": progress.get("numRowsUpdated"),
+        "dropped": progress.get("numRowsDroppedByWatermark"),
+        "update_ms": progress.get("allUpdatesTimeMs"),
+        "remove_ms": progress.get("allRemovalsTimeMs"),
+        "commit_ms": progress.get("commitTimeMs"),
     }
 
 
-def _watermark(told: Mapping[str, Any]) -> datetime | None:
-    text = dict(told.get("eventTime", {})).get("watermark")
+def _watermark(progress: Mapping[str, Any]) -> datetime | None:
+    text = dict(progress.get("eventTime", {})).get("watermark")
     # Before any event it is of the year -9999, which Spark writes as that before Christ; a query without it has 1970.
     if text is None or text.index("-") > len("9999"):
         return None

@@ -39,7 +39,7 @@ from headwater_streams.runtime.generations import (
 )
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
-from headwater_streams.runtime.positions import check_next, topic_made_again
+from headwater_streams.runtime.positions import check_next, recreated_topic_message
 from headwater_streams.runtime.query_settings import has_empty_batches, query_settings
 from headwater_streams.runtime.stages.failing_rows import (
     carry_failing,
@@ -120,9 +120,9 @@ def _held_weakly(run_batch: Callable[[DataFrame, int], None]) -> Callable[[DataF
     method = weakref.WeakMethod(run_batch)
 
     def run(df: DataFrame, batch: int) -> None:
-        found = method()
-        assert found is not None, "the runner holds its queries"
-        found(df, batch)
+        bound = method()
+        assert bound is not None, "the runner holds its queries"
+        bound(df, batch)
 
     return run
 
@@ -149,7 +149,7 @@ class JobQuery:
         self._context, self._stage, self._generation, self._lease = context, stage, generation, lease
         self._checkpoint = context.home.checkpoint(self.job.name, generation)
         self._turn = Turn(context.home, self.job.name)
-        self._stopping, self._asked_at, self._is_interrupted = threading.Event(), 0.0, False
+        self._stopping, self._stop_requested_at, self._is_interrupted = threading.Event(), 0.0, False
         self._in_batch = threading.Event()
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -167,8 +167,10 @@ class JobQuery:
         Raises:
             StreamsError: The tables, the topics or the checkpoint do not allow it.
         """
-        there, table = self._there(), self._context.home.table(self.job.target.name)
-        self._claimed.update((topic, partition) for topic, found in there.items() for partition in found)
+        bounds, table = self._bounds(), self._context.home.table(self.job.target.name)
+        self._claimed.update(
+            (topic, partition) for topic, partitions in bounds.items() for partition in partitions
+        )
         self._claimed.update((table.name, 0) for table in self.job.tables)
         self._lease.claim(sorted(self._claimed))
         self._context.step(self.job.name, "starting", -1)
@@ -183,7 +185,7 @@ class JobQuery:
             plan_warm_up(self._context, self._plan, self._checkpoint, self._again)
         elif self._stage.writes_without_rows and has_empty_batches(self._context.spark):
             plan_closing_batch(self._checkpoint)
-        self._check_positions(there)
+        self._check_positions(bounds)
         if self.job.branches:
             with self._turn.of_repair():  # one that is going on is waited for; one that died is named
                 require_whole(self._context, self.job)
@@ -193,10 +195,10 @@ class JobQuery:
         self._stage.prepare()
         for reader in self._stage.readers:
             reader.begin(self._checkpoint, table)
-        kept = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
+        facts = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
         if self._stage.values is not None:
             self._stage.values.resume(self._checkpoint)
-        self._ids = {topic: begun for topic, begun in kept.topic_ids.items() if begun is not None}
+        self._ids = {topic: topic_id for topic, topic_id in facts.topic_ids.items() if topic_id is not None}
         name = self.job.app_id(self._generation)  # a rebuild runs beside the job, in its next generation
         self._names_earlier = self._stage.is_stateful and names_earlier(self._checkpoint)
         stream = self._stage.stream()
@@ -223,7 +225,7 @@ class JobQuery:
     def request_stop(self) -> None:
         """Has it begin no further batch."""
         if not self._stopping.is_set():
-            self._asked_at = time.monotonic()
+            self._stop_requested_at = time.monotonic()
             self._stopping.set()
 
     def stop(self, timeout_s: float = 60.0) -> None:
@@ -235,7 +237,7 @@ class JobQuery:
                 # Stopping Spark's thread in the middle of a batch function is what is to be avoided. Before it, Spark
                 # asks for the topic's offsets, which takes as long as its client waits where the broker is away.
                 until = time.monotonic() + timeout_s
-                asking_until = self._asked_at + _ASKING_S
+                asking_until = self._stop_requested_at + _ASKING_S
                 while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
                     moves = self._in_batch.is_set() and has_worker(self._context.spark)
                     if not moves and time.monotonic() >= asking_until:
@@ -283,12 +285,12 @@ class JobQuery:
         job, read = self.job, [table.name for table in self.job.tables]
         written = (job.target.name, *job.other_tables, job.target.quarantine_table, job.target.late_table)
         looked_up = [declared.name for declared in job.lookups.values()]
-        found = damage_behind(
+        damage = damage_behind(
             error, self._context.home, checkpoint=self._checkpoint, tables=(*written, *read, *looked_up)
         )
-        if found is not None and found.place.kind == "checkpoint":
-            return found.with_remedy(f"{self._without_checkpoint()} {job.name}")
-        return found or self._vacuumed(error)
+        if damage is not None and damage.place.kind == "checkpoint":
+            return damage.with_remedy(f"{self._without_checkpoint()} {job.name}")
+        return damage or self._vacuumed(error)
 
     def _vacuumed(self, error: BaseException) -> DamagedFileError | None:
         """A data file of a commit that the query was to read, which another tool's vacuum has removed."""
@@ -305,18 +307,18 @@ class JobQuery:
         """What is gone, where Spark only says that something is."""
         try:
             self._check_identities()
-            self._check_positions(self._there())
+            self._check_positions(self._bounds())
         except StreamsError as found:
             return found
         return error
 
-    def _there(self) -> dict[str, dict[int, tuple[int, int]]]:
+    def _bounds(self) -> dict[str, dict[int, tuple[int, int]]]:
         """The partitions of each topic, with their earliest and their next offset."""
         return {topic: self._context.source.partitions(topic) for topic in self.job.topic_names}
 
-    def _check_positions(self, there: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
+    def _check_positions(self, bounds: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
         """Sees to it that the topics still hold what the query reads next."""
-        check_next(self._context.source, self.job, self._checkpoint, self._check_checkpoint(), there.get)
+        check_next(self._context.source, self.job, self._checkpoint, self._check_checkpoint(), bounds.get)
 
     def progress(self, after: int) -> list[dict[str, Any]]:
         """Spark's accounts of the batches after one, oldest first, as far back as Spark keeps them (100 triggers)."""
@@ -365,9 +367,9 @@ class JobQuery:
         before = read_offsets(self._checkpoint, batch - 1) if batch else None
         inputs = {}
         for reader in self._stage.readers if batch or self._again is None else ():
-            found = reader.batch(self._checkpoint, before, end)
-            if found is not None:
-                inputs[reader.name] = found
+            batch_input = reader.batch(self._checkpoint, before, end)
+            if batch_input is not None:
+                inputs[reader.name] = batch_input
         self._reading = f", batch {batch}{_read_by(inputs)}"
         if not self._lease.is_held():
             raise LeaseLostError(
@@ -425,9 +427,9 @@ class JobQuery:
         who = f"job {self.job.name!r}, batch {batch}"
         frames = {name: each.given(inputs[name]) for name, each in stateful.items()}
         ranges = {name: inputs[name].source.ranges for name in stateful}
-        found = find_failing(self._plan, frames, ranges, who, error)
-        if found:
-            keep_failing(self._checkpoint, batch, found)
+        failing = find_failing(self._plan, frames, ranges, who, error)
+        if failing:
+            keep_failing(self._checkpoint, batch, failing)
             raise FailingRowsFoundError(
                 f"{who}: the function raises for some rows; it is run without them"
             ) from error
@@ -441,8 +443,8 @@ class JobQuery:
 
     def _publish(self, inputs: dict[str, BatchInput]) -> None:
         offsets: dict[tuple[str, int], int] = {}
-        for found in inputs.values():
-            for topic, partitions in found.source.ranges.items():
+        for batch_input in inputs.values():
+            for topic, partitions in batch_input.source.ranges.items():
                 for partition, (_, end) in partitions.items():
                     offsets[topic, partition] = max(end, offsets.get((topic, partition), 0))
         claimed = [place for place in offsets if place not in self._claimed]
@@ -464,7 +466,9 @@ class JobQuery:
         """Sees to it that the topics are those that the query began with, and not others of the same name."""
         now = {topic: self._context.source.topic_id(topic) for topic in self._ids}
         for topic, (old, new) in changed_ids(self._ids, now).items():
-            raise DataLossError(topic_made_again(self.job.name, topic, f"its id was {old} and is {new}"))
+            raise DataLossError(
+                recreated_topic_message(self.job.name, topic, f"its id was {old} and is {new}")
+            )
 
     def _check_checkpoint(self) -> int:
         """The last batch that the table has, -1 for none; the checkpoint must know it."""
@@ -474,8 +478,8 @@ class JobQuery:
         lost = first_lost(self._checkpoint, done)
         if lost is not None:
             require_unread(self._context.home, self.job)
-            told = told_lost(self.job.name, self.job.target.name, lost, done)
-            raise DataLossError(f"{told}; {self._without_checkpoint('the log')} {self.job.name}")
+            message = told_lost(self.job.name, self.job.target.name, lost, done)
+            raise DataLossError(f"{message}; {self._without_checkpoint('the log')} {self.job.name}")
         if entry is None:
             return -1
         if entry.batch >= 0 and read_offsets(self._checkpoint, entry.batch) is None:
@@ -496,8 +500,8 @@ def explain(error: BaseException) -> str:
     """What ended a query, as one sentence for a person."""
     if isinstance(error, StreamsError):
         return str(error)
-    if (told := away(error)) is not None:
-        return f"a broker does not answer ({told})"
+    if (reason := away(error)) is not None:
+        return f"a broker does not answer ({reason})"
     if (why := reason_of(error)) is not None:
         return ": ".join([*_whose(error), why])
     text = str(error)
@@ -515,9 +519,11 @@ def _whose(error: BaseException) -> list[str]:
 
 def _read_by(inputs: Mapping[str, BatchInput]) -> str:
     """What a batch reads, for a sentence."""
-    ranges = merge_ranges([found.source.ranges for found in inputs.values()])
-    told = spelled({topic: dict(sorted(found.items())) for topic, found in ranges.items()})
-    if not told:
+    ranges = merge_ranges([batch_input.source.ranges for batch_input in inputs.values()])
+    spelled_ranges = spelled(
+        {topic: dict(sorted(partitions.items())) for topic, partitions in ranges.items()}
+    )
+    if not spelled_ranges:
         return ""
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return f" of {', '.join(told[:_SHOWN])}{more}"
+    more = f" and {len(spelled_ranges) - _SHOWN} more" if len(spelled_ranges) > _SHOWN else ""
+    return f" of {', '.join(spelled_ranges[:_SHOWN])}{more}"

@@ -35,12 +35,12 @@ def query_settings(spark: SparkSession, *, empty_batches: bool, before_1970: boo
         empty_batches: Whether batches without rows are wanted; they are run if the session's setting allows them.
         before_1970: Whether the query's watermark may be before 1970.
     """
-    wanted = {} if empty_batches else {_EMPTY_BATCHES: "false"}
+    settings = {} if empty_batches else {_EMPTY_BATCHES: "false"}
     if before_1970:
-        wanted[_SEVERAL_OPERATORS] = "false"
+        settings[_SEVERAL_OPERATORS] = "false"
     with _STARTING:  # else another thread's query, which is just starting, might take them
-        before = {name: str(spark.conf.get(name)) for name in wanted}
-        for name, value in wanted.items():
+        before = {name: str(spark.conf.get(name)) for name in settings}
+        for name, value in settings.items():
             spark.conf.set(name, value)
         try:
             yield

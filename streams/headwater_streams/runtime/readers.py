@@ -12,7 +12,7 @@ from headwater_streams.storage.home import Home
 
 def readers_by_table(home: Home) -> Mapping[str, set[tuple[str, str]]]:
     """The jobs that have read each table, each with a table that it writes; none for a table that is not named."""
-    found: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    readers: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     for name in home.tables():
         try:
             entries = [commit.entry for commit in commits(home.table(name)) if commit.entry is not None]
@@ -20,23 +20,23 @@ def readers_by_table(home: Home) -> Mapping[str, set[tuple[str, str]]]:
         except DamagedFileError as error:
             read = _by_checkpoint(home, name, error)
         for source, job, table in read:
-            found[source].add((job, table))
-    return found
+            readers[source].add((job, table))
+    return readers
 
 
 def read_beyond(home: Home, table: str) -> list[str]:
     """The jobs that have read commits of a table which its log has lost: they would read others under their numbers."""
     end = next_commit(home.table(table))
-    found = set()
+    jobs = set()
     for name in home.tables():
-        made = []
+        history = []
         with suppress(DamagedFileError):  # a table that has to be made again in any case
-            made = since_rebuilt([*commits(home.table(name))]) if name != table else []
-        for entry in (commit.entry for commit in made if commit.entry is not None):
+            history = since_rebuilt([*commits(home.table(name))]) if name != table else []
+        for entry in (commit.entry for commit in history if commit.entry is not None):
             ends = [s.versions[1] for s in entry.sources if s.table == table and s.versions is not None]
             if max(ends, default=0) > end:
-                found.add(entry.job)
-    return sorted(found)
+                jobs.add(entry.job)
+    return sorted(jobs)
 
 
 def _by_checkpoint(home: Home, table: str, damaged: DamagedFileError) -> set[tuple[str, str, str]]:
@@ -56,10 +56,10 @@ def _by_checkpoint(home: Home, table: str, damaged: DamagedFileError) -> set[tup
 def fed_by(home: Home, tables: Iterable[str]) -> tuple[str, ...]:
     """The jobs that read tables, and those that read theirs, each behind all that feed it."""
     readers, waiting = readers_by_table(home), list(tables)
-    found: dict[str, None] = {}
+    jobs: dict[str, None] = {}
     while waiting:
         for job, table in sorted(readers[waiting.pop(0)]):
-            found.pop(job, None)
-            found[job] = None
+            jobs.pop(job, None)
+            jobs[job] = None
             waiting.append(table)
-    return tuple(found)
+    return tuple(jobs)

@@ -69,11 +69,11 @@ def begin_generations(
             _claim(plan, leases, lease)
         # Readers first: one that has begun anew reads whatever is in its input by then, once.
         with told_damage(context.home):
-            begun = [begin_generation(context, plan, action) for plan in reversed(chosen)]
-        return begun[::-1]
+            beginnings = [begin_generation(context, plan, action) for plan in reversed(chosen)]
+        return beginnings[::-1]
     finally:
-        for held in leases.values():
-            held.release()
+        for each in leases.values():
+            each.release()
 
 
 def _claim(plan: JobPlan, leases: dict[str, Lease], lease: LeaseFactory) -> None:
@@ -101,14 +101,14 @@ def _chosen(
 ) -> list[JobPlan]:
     if action == "renew":
         return _to_renew(context, plans, named)
-    wanted = named | {plan.job.name for plan in plans if _lacks_its_table(context, plan)}
-    wanted |= {plan.job.name for plan in plans if plan.is_ingest and table_problems(context, plan)}
-    wanted |= {plan.job.name for plan in plans if ingest and plan.job.topics}
-    chosen = [plan for plan in plans if plan.job.name in wanted or _has_done(context, plan)]
+    requested = named | {plan.job.name for plan in plans if _lacks_its_table(context, plan)}
+    requested |= {plan.job.name for plan in plans if plan.is_ingest and table_problems(context, plan)}
+    requested |= {plan.job.name for plan in plans if ingest and plan.job.topics}
+    chosen = [plan for plan in plans if plan.job.name in requested or _has_done(context, plan)]
     return [
         plan
         for plan in _with_readers(context, plans, chosen)
-        if plan.job.name in wanted or next_commit(context.home.table(plan.job.target.name))
+        if plan.job.name in requested or next_commit(context.home.table(plan.job.target.name))
     ]
 
 
@@ -118,37 +118,37 @@ def gone_since_read(context: StageContext, jobs: Sequence[Job]) -> dict[str, lis
     Returns:
         By table, the offsets and topics; a topic whose broker does not answer is passed over.
     """
-    found = {}
+    gone = {}
     for plan in plan_jobs(context, jobs):
         table = context.home.table(plan.job.target.name)
         if not plan.job.topics or not next_commit(table):
             continue
         entries = [commit.entry for commit in since_rebuilt(lineage(table)) if commit.entry is not None]
         again = sorted(made_again(entries))
-        told = [f"the topic {topic} before it was made again" for topic in again]
+        sentences = [f"the topic {topic} before it was made again" for topic in again]
         read = merge_ranges([source.ranges for entry in entries for source in entry.sources])
         for topic in sorted({*read} & {*plan.job.topic_names} - {*again}):
-            told += _gone(context, topic, read[topic])
-        if told:
-            found[plan.job.target.name] = told
-    return found
+            sentences += _gone(context, topic, read[topic])
+        if sentences:
+            gone[plan.job.target.name] = sentences
+    return gone
 
 
 def _gone(context: StageContext, topic: str, read: Mapping[int, tuple[int, int]]) -> list[str]:
     try:
-        there = context.source.partitions(topic)
+        bounds = context.source.partitions(topic)
     except UnavailableError:
         return []
     except JobDefinitionError:
         return [f"the topic {topic}, which is not there"]
-    return spelled({topic: gone_of(read, there)})
+    return spelled({topic: gone_of(read, bounds)})
 
 
 def ingest_of_other_code(context: StageContext, jobs: Sequence[Job]) -> list[str]:
     """The ingest tables of jobs that have rows which other code let in, or columns or checks that were others."""
     plans, named = plan_jobs(context, jobs), {job.name for job in jobs}
-    kept = (plan for plan in plans if plan.job.topics and plan.job.name not in named)
-    return [plan.job.target.name for plan in kept if has_rows_of_other_code(context, plan)]
+    others = (plan for plan in plans if plan.job.topics and plan.job.name not in named)
+    return [plan.job.target.name for plan in others if has_rows_of_other_code(context, plan)]
 
 
 def has_rows_of_other_code(context: StageContext, plan: JobPlan) -> bool:
@@ -178,8 +178,8 @@ def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSe
         if remedy_of(differences) == "rebuild":
             require_compatible(plan.job.name, differences)
     stateful = [plan for plan in plans if plan.kind not in STATELESS]
-    found = {plan.job.name: since_last_run(context, plan, with_state=True) for plan in stateful}
-    asking = [plan for plan in stateful if asks_to_be_renewed(found[plan.job.name])]
+    differences_of = {plan.job.name: since_last_run(context, plan, with_state=True) for plan in stateful}
+    asking = [plan for plan in stateful if asks_to_be_renewed(differences_of[plan.job.name])]
     reading = [plan for plan in plans if plan.kind in STATELESS and plan.job.topics]
     if asking:
         reading = [
@@ -190,28 +190,28 @@ def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSe
     chosen = [plan for plan in plans if plan in reading or plan in asking]
     chosen = chosen or [plan for plan in plans if plan.job.name in named]
     for plan in chosen:
-        if plan.job.name in found:
-            require_warmable(plan.job.name, found[plan.job.name])
+        if plan.job.name in differences_of:
+            require_warmable(plan.job.name, differences_of[plan.job.name])
     return chosen
 
 
 def _with_readers(
     context: StageContext, plans: Sequence[JobPlan], chosen: Sequence[JobPlan]
 ) -> list[JobPlan]:
-    found = {plan.job.name: plan for plan in chosen}
+    by_name = {plan.job.name: plan for plan in chosen}
     for plan in plans:  # in the order of their tables
-        rebuilt = {target.name for each in found.values() for target in each.job.targets}
+        rebuilt = {target.name for each in by_name.values() for target in each.job.targets}
         if any(table.name in rebuilt for table in plan.job.tables):
-            found[plan.job.name] = plan
+            by_name[plan.job.name] = plan
     readers, planned = readers_by_table(context.home), {plan.job.name for plan in plans}
-    emptied = [target.name for plan in found.values() for target in plan.job.targets]
+    emptied = [target.name for plan in by_name.values() for target in plan.job.targets]
     for name in emptied:
         for job, table in sorted(readers[name]):
             # Left over: a part that the job had before, or a job whose table one of these takes over.
-            is_left_over = (declared_name(job) in found and job not in planned) or table in emptied
-            if job not in found and not is_left_over:
+            is_left_over = (declared_name(job) in by_name and job not in planned) or table in emptied
+            if job not in by_name and not is_left_over:
                 raise StreamsError(
                     f"job {job!r} reads {name} into {table} and would count its rows twice; "
                     "name its module, too, so that it is rebuilt with it"
                 )
-    return [plan for plan in plans if plan.job.name in found]
+    return [plan for plan in plans if plan.job.name in by_name]

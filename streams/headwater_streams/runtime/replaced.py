@@ -55,19 +55,19 @@ def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | 
         table: Its folder.
         version: The first version of it that the job has not read.
     """
-    found = replacements(commits(table, since=version))
-    read = _read_by(target, name, table, version) if found else []
-    for commit in found:
+    replacing = replacements(commits(table, since=version))
+    read = _read_by(target, name, table, version) if replacing else []
+    for commit in replacing:
         assert commit.entry is not None
-        if Extra.SHADOW.is_in(commit.entry) or any(was_taken_back(known, [commit.entry]) for known in read):
+        if Extra.SHADOW.is_in(commit.entry) or any(was_taken_back(each, [commit.entry]) for each in read):
             return commit
     return None
 
 
 def taken_back_since(table: Path, version: int) -> tuple[LedgerEntry, ...]:
     """The beginnings of generations, since a version that a job has read up to, that undid batches which it has not."""
-    begun = [commit.entry for commit in replacements(commits(table, since=version))]
-    return tuple(entry for entry in begun if entry is not None and not Extra.SHADOW.is_in(entry))
+    beginnings = [commit.entry for commit in replacements(commits(table, since=version))]
+    return tuple(entry for entry in beginnings if entry is not None and not Extra.SHADOW.is_in(entry))
 
 
 def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]:
@@ -81,28 +81,28 @@ def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]
         if source.table == name
     ]
     ends = [each.versions[1] for each in sources if each.versions is not None and each.versions[0] == 0]
-    begun = max(ends, default=0)
-    made = lineage(table, until=version)
-    came = {c.version for c in made if c.entry is not None and Extra.SHADOW.is_in(c.entry)}
-    passed_over = {each for each in came if each >= begun} | {
+    since = max(ends, default=0)
+    history = lineage(table, until=version)
+    came = {c.version for c in history if c.entry is not None and Extra.SHADOW.is_in(c.entry)}
+    passed_over = {each for each in came if each >= since} | {
         each for source in sources for each in source.left_out
     }
-    return [c for c in made if c.version not in passed_over]
+    return [c for c in history if c.version not in passed_over]
 
 
-def was_taken_back(commit: Commit, begun: Iterable[LedgerEntry]) -> bool:
+def was_taken_back(commit: Commit, beginnings: Iterable[LedgerEntry]) -> bool:
     """Whether a commit is of a batch that one of the beginnings undid."""
-    return commit.entry is not None and any(is_undone(commit.entry, each) for each in begun)
+    return commit.entry is not None and any(is_undone(commit.entry, each) for each in beginnings)
 
 
-def taken_back_rows(begun: Sequence[LedgerEntry]) -> Column:
-    """The same of a row; `begun` names one at least."""
-    return reduce(Column.__or__, [_rows_undone(each) for each in begun])
+def taken_back_rows(beginnings: Sequence[LedgerEntry]) -> Column:
+    """The same of a row; `beginnings` names one at least."""
+    return reduce(Column.__or__, [_rows_undone(each) for each in beginnings])
 
 
-def _rows_undone(begun: LedgerEntry) -> Column:
+def _rows_undone(beginning: LedgerEntry) -> Column:
     generation, batch = F.col(GENERATION), F.col(BATCH)
-    last = Extra.AFTER.of(begun)
+    last = Extra.AFTER.of(beginning)
     after = (generation > last["generation"]) | ((generation == last["generation"]) & (batch > last["batch"]))
-    undone: Column = (generation < begun.generation) & after
+    undone: Column = (generation < beginning.generation) & after
     return undone

@@ -249,7 +249,7 @@ class JobRunner:
         try:
             self._start(plan, once=False, interval_s=self._interval_s)
         except Exception as error:
-            # Who starts it now is told; one that ran beside others waits for its own table to be swapped in, too.
+            # Who starts it now gets the error. A job that ran beside others waits until its table is swapped in, too.
             waits = not (first and isinstance(error, SourceReplacedError))
             self._wait_or_raise(
                 plan.job.name, current_generation(self._context, plan.job), error, waits=waits
@@ -332,11 +332,11 @@ class JobRunner:
             else str(self._context.home.table(i.name))
             for name, i in job.inputs.items()
         }
-        for told in query.progress(last):
-            self._noted[job.name] = int(told["batchId"])
+        for progress in query.progress(last):
+            self._noted[job.name] = int(progress["batchId"])
             if self._progress is not None:
-                self._progress.batch(job.name, job.target.name, query.generation, told, endings)
-            _warn_of_dropped_rows(job, told)
+                self._progress.batch(job.name, job.target.name, query.generation, progress, endings)
+            _warn_of_dropped_rows(job, progress)
 
     def _note(self, query: JobQuery, event: Event, message: str | None = None) -> None:
         self._note_batches(query)
@@ -355,13 +355,13 @@ class JobRunner:
             tidy(self._context.home, self._upkeep)
 
 
-def _warn_of_dropped_rows(job: Job, told: Mapping[str, Any]) -> None:
-    dropped = sum(int(o.get("numRowsDroppedByWatermark", 0)) for o in told.get("stateOperators", ()))
+def _warn_of_dropped_rows(job: Job, progress: Mapping[str, Any]) -> None:
+    dropped = sum(int(o.get("numRowsDroppedByWatermark", 0)) for o in progress.get("stateOperators", ()))
     if dropped:
         _log.error(
             "job %r, batch %s: Spark dropped %d rows behind its watermark; the table lacks them",
             job.name,
-            told["batchId"],
+            progress["batchId"],
             dropped,
         )
 

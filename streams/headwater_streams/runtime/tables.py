@@ -36,12 +36,12 @@ def require_tables(context: StageContext, plan: JobPlan) -> None:
 
 def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
     """What keeps the job from writing its tables as they are, a sentence each; nothing is changed."""
-    problems, there = name_problems_of(plan), context.home.tables()
+    problems, existing = name_problems_of(plan), context.home.tables()
     for name, schema in tables_of(plan).items():
         problems += column_problems(context.home.table(name), name, schema)
-        for _, known in twins([name], there):
+        for _, twin in twins([name], existing):
             problems.append(
-                f"{name}: the home has a table {known}, which is the same name in SQL; take that one, or another"
+                f"{name}: the home has a table {twin}, which is the same name in SQL; take that one, or another"
             )
     for name in plan.schemas:
         other = other_writer(context, plan.job, name)
@@ -62,21 +62,21 @@ def name_problems_of(plan: JobPlan) -> list[str]:
     job, name = plan.job, declared_name(plan.job.name)
     keeps_inputs = plan.kind not in ("row", "scd") or job.name != name
     of_inputs = {column for schema in plan.inputs.values() for column in schema.fieldNames()}
-    told: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for schema in tables_of(plan).values():
         for column, problem in name_problems(schema).items():
             remedy = f"rename it, .alias({plain_name(column)!r})"
             if keeps_inputs and column in of_inputs:
                 remedy = "have a row-by-row job rename it, and let this one read its table"
             about = f"job {name!r}: the column {column!r} {problem}"
-            told.setdefault(column, job.worded(f"{about}; {remedy}"))
-    return list(told.values())
+            problems.setdefault(column, job.worded(f"{about}; {remedy}"))
+    return list(problems.values())
 
 
 def other_writer(context: StageContext, job: Job, table: str) -> str | None:
     """The job, if it is another one, that has written to a job's table last."""
-    found = writer_of(context.home.table(table))
-    return found if found != job.name else None
+    writer = writer_of(context.home.table(table))
+    return writer if writer != job.name else None
 
 
 def tables_of(plan: JobPlan) -> dict[str, T.StructType]:

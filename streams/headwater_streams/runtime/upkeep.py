@@ -53,7 +53,7 @@ class TableUpkeep:
         self._rounds = self._round()
 
     def after_batch(self, batch: int) -> None:
-        """Does what is due; a fault in it is told and does not stop the job."""
+        """Does what is due. A fault is logged and does not stop the job."""
         rounds = self._round()
         if rounds == self._rounds:
             return

@@ -4,7 +4,7 @@
                                  rows of all that is open       where the last generation's last commit ended
 
 The state of windows and joins is made of rows whose event time is not further behind the watermark than a window is
-long, or a pair apart. Where those rows begin in the input is P0, which the ledger tells. The new generation's first
+long, or a pair apart. Those rows begin in the input at P0, which follows from the ledger. The new generation's first
 batch, number 0, reads [P0, P1) as one and runs with the watermark of the old one's last commit: what that had closed
 or let go of by then leaves the state, and nothing of the batch is committed. From P1 on it goes on as ever.
 
@@ -77,17 +77,20 @@ class WarmUp(Part):
     sources: tuple[SourceRange, ...]
     input_watermarks_ms: Mapping[str, int | None] = field(default_factory=dict)
 
-    def told(self) -> ExtraValues:
+    def ledger_extra(self) -> ExtraValues:
         """What the entry's `extra` says of it."""
         return {Extra.WARM_UP: self.to_json()}
 
     def to_json(self) -> dict[str, Any]:
         """What is read again, as it is stored."""
         sources = [source.to_json() for source in self.sources]
-        told: dict[str, Any] = {Extra.WATERMARK_MS: watermark_to_json(self.watermark_ms), "sources": sources}
+        stored: dict[str, Any] = {
+            Extra.WATERMARK_MS: watermark_to_json(self.watermark_ms),
+            "sources": sources,
+        }
         if self.input_watermarks_ms:
-            told[Extra.WATERMARKS_MS] = dict(self.input_watermarks_ms)
-        return told
+            stored[Extra.WATERMARKS_MS] = dict(self.input_watermarks_ms)
+        return stored
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "WarmUp":
@@ -164,8 +167,8 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
             drop some of it.
     """
     job = plan.job
-    made = since_rebuilt(lineage(context.home.table(job.target.name)))
-    entries = [c.entry for c in made if c.entry is not None and c.entry.job == job.name]
+    history = since_rebuilt(lineage(context.home.table(job.target.name)))
+    entries = [c.entry for c in history if c.entry is not None and c.entry.job == job.name]
     last = next((e for e in reversed(entries) if e.is_batch or WarmUp.of(e) is not None), None)
     if last is None:
         return None
@@ -188,14 +191,14 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
             continue
         unknown = [each for each in unknown if (each.table, each.topic) != (ended.table, ended.topic)]
         if isinstance(declared, TableInput):
-            found = _of_table(InputReader(context, name, declared, job.name), ended, needed_us)
+            source = _of_table(InputReader(context, name, declared, job.name), ended, needed_us)
         else:
-            found = SourceRange(
+            source = SourceRange(
                 input=name, ranges=offsets_needed(entries, ended, needed_us), topic=ended.topic
             )
-            _require_offsets(context, job.name, found)
-        if found is not None:
-            sources.append(found)
+            _require_offsets(context, job.name, source)
+        if source is not None:
+            sources.append(source)
     if unknown:
         raise StreamsError(
             f"job {job.name!r} does not read {unknown[0].table or unknown[0].topic} any more, which its state is made "
@@ -284,20 +287,20 @@ def _of_table(reader: InputReader, ended: SourceRange, needed_us: int | None) ->
         return None
     start = first_needed(commits(reader.path, since=first, until=end), first, needed_us)
     # The newest commit is read in any case: a query over a table begins with a commit that is there.
-    found = SourceRange(input=ended.input, ranges={}, table=ended.table, versions=(min(start, end - 1), end))
-    _require_commits(reader, found)
-    return found
+    source = SourceRange(input=ended.input, ranges={}, table=ended.table, versions=(min(start, end - 1), end))
+    _require_commits(reader, source)
+    return source
 
 
-def first_needed(made: Iterable[Commit], first: int, needed_us: int | None) -> int:
+def first_needed(history: Iterable[Commit], first: int, needed_us: int | None) -> int:
     """The first version of a table with rows that may be as young as a time, by what its entries say.
 
     Args:
-        made: Its commits, oldest first.
+        history: Its commits, oldest first.
         first: The version to begin with where no entry says more.
         needed_us: The time, in microseconds since the epoch; None: all rows are needed.
     """
-    older = [commit.version for commit in made if _all_older(commit.entry, needed_us)]
+    older = [commit.version for commit in history if _all_older(commit.entry, needed_us)]
     return older[-1] + 1 if older else first
 
 
@@ -312,8 +315,8 @@ def offsets_needed(
         needed_us: The time, in microseconds since the epoch; None: all records are needed.
     """
     read = [(e, s.ranges) for e in entries if e.is_batch for s in e.sources if s.topic == ended.topic]
-    begun = merge_ranges([*(ranges for _, ranges in read), ended.ranges])
-    starts = {topic: {p: start for p, (start, _) in found.items()} for topic, found in begun.items()}
+    spans = merge_ranges([*(ranges for _, ranges in read), ended.ranges])
+    starts = {topic: {p: start for p, (start, _) in of_topic.items()} for topic, of_topic in spans.items()}
     older = next((ranges for e, ranges in reversed(read) if _all_older(e, needed_us)), {})
     for topic, partitions in older.items():
         starts[topic] |= {partition: end for partition, (_, end) in partitions.items()}
@@ -345,9 +348,9 @@ def _require_commits(reader: InputReader, source: SourceRange) -> None:
 
 def _require_offsets(context: StageContext, job: str, source: SourceRange) -> None:
     for topic, partitions in source.ranges.items():
-        there = context.source.partitions(topic)
+        bounds = context.source.partitions(topic)
         for partition, (start, end) in partitions.items():
-            earliest, following = there.get(partition, (0, 0))
+            earliest, following = bounds.get(partition, (0, 0))
             if start < end and (start < earliest or end > following):
                 raise DataLossError(
                     f"job {job!r}: its state is made of {topic} {partition} offsets [{start}, {end}), and "

@@ -45,7 +45,7 @@ def test_rows_that_are_kept_are_computed_once(made: Made) -> None:
 
 def test_rows_that_are_kept_are_computed_once_by_telling_a_column_of_them(made: Made) -> None:
     result, computed = made
-    kept, told = result.kept_telling([F.col("value")])
+    kept, told = result.kept_with_columns([F.col("value")])
     assert (told.to_pydict(), computed()) == ({"value": [0, 1, 2]}, 3)
     assert (kept.count(), computed()) == (3, 3)
     assert result.metrics == {"input_read": {"rows": 3}}

@@ -129,7 +129,11 @@ class AsOfStage:
                 f"job {self._job.name!r}, batch {batch}: {files.rows} rows were written where {written} were answered; "
                 "nothing was committed, and the job can be started again"
             )
-        extra: ExtraValues = {**watermark.told(), Extra.HOW: self._spec.how, Extra.LEFT: self._left_name}
+        extra: ExtraValues = {
+            **watermark.ledger_extra(),
+            Extra.HOW: self._spec.how,
+            Extra.LEFT: self._left_name,
+        }
         extra |= late_terms(self._job)
         if warnings:
             extra[Extra.WARNINGS] = warnings

@@ -114,7 +114,7 @@ class CountStage:
                 f"job {self._job.name!r}, batch {batch}: {files.rows} windows were written where "
                 f"{full.get['windows']} were full; nothing was committed, and the job can be started again"
             )
-        extra = {**late_terms(self._job), **watermark.told(), **parts}
+        extra = {**late_terms(self._job), **watermark.ledger_extra(), **parts}
         warnings += gate.warnings
         if warnings:
             extra[Extra.WARNINGS] = warnings

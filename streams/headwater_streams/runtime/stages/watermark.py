@@ -24,7 +24,7 @@ class Watermark:
         """The watermark that a commit was made at."""
         return cls(Extra.SEEN_US.get(entry), Extra.WATERMARK_US.get(entry))
 
-    def told(self) -> ExtraValues:
+    def ledger_extra(self) -> ExtraValues:
         """What the entry's `extra` says of it."""
         return {Extra.SEEN_US: self.seen_us, Extra.WATERMARK_US: self.at_us}
 

@@ -231,7 +231,7 @@ class WindowStage:
         """The windows of a batch, kept, and the keys of those that replace others."""
         if self._is_final:
             return result.kept(), None
-        return result.kept_telling(cols(self._job.target.keys))
+        return result.kept_with_columns(cols(self._job.target.keys))
 
     def _update(self, windows: DataFrame, keyed: pa.Table, entry: LedgerEntry) -> None:
         self._context.step(self._job.name, "before commit", entry.batch)
