@@ -425,7 +425,7 @@ class JobQuery:
         if not self._stage.stateful_inputs or not may_be_of_rows(self.job, error):
             return
         who = f"job {self.job.name!r}, batch {batch}"
-        frames = {name: each.given(inputs[name]) for name, each in stateful.items()}
+        frames = {name: each.rows_for_function(inputs[name]) for name, each in stateful.items()}
         ranges = {name: inputs[name].source.ranges for name in stateful}
         failing = find_failing(self._plan, frames, ranges, who, error)
         if failing:

@@ -12,7 +12,7 @@ from headwater_streams.backfill.history import intersection
 from headwater_streams.backfill.repair.input import first_to_last
 from headwater_streams.base.ledger_entry import LedgerEntry, merge_ranges
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.runtime.stages.failing_rows import Found, find_failing
+from headwater_streams.runtime.stages.failing_rows import FailingByInput, find_failing
 from headwater_streams.runtime.stages.narrowing import Place
 
 
@@ -22,7 +22,7 @@ def found_among(
     live: Sequence[LedgerEntry],
     who: str,
     error: Exception,
-) -> Found:
+) -> FailingByInput:
     """The rows for which the function raises.
 
     Args:
@@ -48,7 +48,7 @@ def found_among(
 class KnownFailing:
     """What is known of a step, by input."""
 
-    def __init__(self, planned: Found) -> None:
+    def __init__(self, planned: FailingByInput) -> None:
         """Args: what the plan knows, of all steps."""
         self._planned, self._before, self._now = planned, planned, planned
 
@@ -56,14 +56,14 @@ class KnownFailing:
         """Begins the next step."""
         self._before, self._now = self._now, self._planned
 
-    def add(self, found: Found) -> None:
+    def add(self, found: FailingByInput) -> None:
         """Adds what was found in the step."""
         self._now = {
             name: {**self._now.get(name, {}), **found.get(name, {})} for name in {*self._now, *found}
         }
 
     @property
-    def found(self) -> Found:
+    def found(self) -> FailingByInput:
         """What the step leaves out."""
         names = {*self._before, *self._now}
         return {name: {**self._before.get(name, {}), **self._now.get(name, {})} for name in names}

@@ -35,7 +35,7 @@ from headwater_streams.delta.delta_table import ensure_table
 from headwater_streams.delta.side import quarantine_schema
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.stages.failing_rows import compute_given
+from headwater_streams.runtime.stages.failing_rows import compute_function
 from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import PLACE
 from headwater_streams.storage.delta_rows import dataset_of
@@ -165,7 +165,7 @@ def _unused(context: StageContext, planned: BackfillPlan, plan: JobPlan, left: _
 
 def _raising(plan: JobPlan, given: Mapping[str, DataFrame], live: Sequence[LedgerEntry], who: str) -> _Places:
     try:
-        compute_given(plan, given)
+        compute_function(plan, given)
     except Exception as error:
         found = found_among(plan, given, live, who, error)
         return frozenset(place for places in found.values() for place in places)

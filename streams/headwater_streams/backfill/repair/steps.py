@@ -28,7 +28,7 @@ from headwater_streams.delta.side import quarantine_schema, write_side
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.stages.failing_rows import Found
+from headwater_streams.runtime.stages.failing_rows import FailingByInput
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.sources.problems import Problem
@@ -160,7 +160,7 @@ class _WindowSteps:
         found = None if error is None else self._blamed(self._fold(chunk, None), chunk, error)
         return {self._backfill.target: self._fold(chunk, found).rows}
 
-    def _fold(self, chunk: Chunk, found: Found | None) -> Replayed:
+    def _fold(self, chunk: Chunk, found: FailingByInput | None) -> Replayed:
         self._known.add(found or {})
         return self._of_now().fold(self._backfill, chunk, self._earlier)
 
@@ -168,7 +168,7 @@ class _WindowSteps:
         failing = self._known.of(self._backfill.input_name)
         return self._replay.leaving_out(failing) if failing else self._replay
 
-    def _blamed(self, folded: Replayed, chunk: Chunk, error: Exception) -> Found:
+    def _blamed(self, folded: Replayed, chunk: Chunk, error: Exception) -> FailingByInput:
         return found_among(self._plan, folded.given, self._live, _who(self._backfill, chunk), error)
 
     def release(self) -> None:
@@ -213,7 +213,7 @@ class _JoinSteps:
         found = None if error is None else self._blamed(self._join(chunk, None), chunk, error)
         return {self._backfill.target: self._join(chunk, found).rows}
 
-    def _join(self, chunk: Chunk, found: Found | None) -> Joined:
+    def _join(self, chunk: Chunk, found: FailingByInput | None) -> Joined:
         self._known.add(found or {})
         return self._of_now().join(chunk.lefts, chunk.rights)
 
@@ -221,7 +221,7 @@ class _JoinSteps:
         failing = self._known.found
         return self._replay.leaving_out(failing) if any(failing.values()) else self._replay
 
-    def _blamed(self, joined: Joined, chunk: Chunk, error: Exception) -> Found:
+    def _blamed(self, joined: Joined, chunk: Chunk, error: Exception) -> FailingByInput:
         return found_among(self._plan, joined.given, self._live, _who(self._backfill, chunk), error)
 
     def release(self) -> None:

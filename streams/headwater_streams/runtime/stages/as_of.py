@@ -110,11 +110,13 @@ class AsOfStage:
             if name in inputs
         }
         warnings = [
-            told for name, split in splits.items() for told in self._inputs[name].judge(batch, split, metrics)
+            warning
+            for name, split in splits.items()
+            for warning in self._inputs[name].judge(batch, split, metrics)
         ]
-        asked = Answering(before_us, now_us, Observation(), Observation(), Observation())
-        with answering(asked):
-            rows = reveal(self._job.function(**self._frames(inputs, splits, asked)), [*ROW_COLUMNS, SOURCES])
+        answer = Answering(before_us, now_us, Observation(), Observation(), Observation())
+        with answering(answer):
+            rows = reveal(self._job.function(**self._frames(inputs, splits, answer)), [*ROW_COLUMNS, SOURCES])
         gate, judged = CheckGate(self._job, "output"), Observation()
         if gate:
             rows = rows.observe(judged, *gate.aggregates())
@@ -122,7 +124,7 @@ class AsOfStage:
         if gate:
             gate.judge(judged.get, batch)
             warnings += gate.warnings
-        answers = asked.answers.get
+        answers = answer.answers.get
         written = answers["matched"] + (answers["unmatched"] if self._spec.how == "left" else 0)
         if files.rows != written:
             raise DataLossError(
@@ -144,10 +146,10 @@ class AsOfStage:
             table=self._job.target.name,
             kind="as_of",
             sources=sources_of(inputs),
-            accounting=self._accounting(metrics, splits, asked),
+            accounting=self._accounting(metrics, splits, answer),
             fingerprint=self._job.fingerprint,
             extra=extra,
-            partitions={topic: found for s in splits.values() for topic, found in s.partitions.items()},
+            partitions={topic: terms for s in splits.values() for topic, terms in s.partitions.items()},
         )
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)
@@ -155,10 +157,10 @@ class AsOfStage:
         self._watermark = watermark
 
     def _frames(
-        self, inputs: dict[str, BatchInput], splits: dict[str, KeptBatch], asked: Answering
+        self, inputs: dict[str, BatchInput], splits: dict[str, KeptBatch], answer: Answering
     ) -> dict[str, DataFrame]:
         """Both sides for the function: the batch's rows, and of the earlier ones those that may matter."""
-        before_us, now_us = asked.before_us, asked.now_us
+        before_us, now_us = answer.before_us, answer.now_us
         ahead_us = self._spec.looks_ahead // _US
         # Rows that waited: what was final before, at the latest `ahead_us` after its time, is answered.
         since_us = None if before_us is None else before_us - ahead_us
@@ -206,14 +208,14 @@ class AsOfStage:
         return hide(rows, [*ROW_COLUMNS, READ_BEFORE])
 
     def _accounting(
-        self, metrics: dict[str, Any], splits: dict[str, KeptBatch], asked: Answering
+        self, metrics: dict[str, Any], splits: dict[str, KeptBatch], answer: Answering
     ) -> dict[str, dict[str, int]]:
-        answers = asked.answers.get
+        answers = answer.answers.get
         read = {name: observed(metrics, read_metric(name)) for name in self._inputs}
         kept = {name: observed(metrics, read_metric(name), "kept") for name in self._inputs}
         quarantined = {name: splits[name].quarantined if name in splits else 0 for name in self._inputs}
         left, right = self._left_name, self._right_name
-        entered = {left: asked.left.get["fresh"], right: asked.right.get["fresh"]}
+        entered = {left: answer.left.get["fresh"], right: answer.right.get["fresh"]}
         return {
             left: {
                 "read": read[left],

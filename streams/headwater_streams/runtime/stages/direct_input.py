@@ -1,9 +1,9 @@
 """An input of a stateful stage over the topic itself, for jobs that only count their late rows.
 
 Nothing keeps the rows on the way. A row is late when its state is gone by the watermark that Spark runs the batch with,
-which the checkpoint holds: a batch that is run again splits its rows as before. It is told from the others in the
-stream, and counted; were Spark left to drop it, nobody would know how many there were. The bytes of a bad record are
-read from the topic once more, for the quarantine table.
+which the checkpoint holds: a batch that is run again splits its rows as before. Late rows are
+recognised in the stream and counted; if Spark dropped them, nobody would know how many there were. The bytes of a bad
+record are read from the topic once more, for the quarantine table.
 """
 
 from collections.abc import Mapping
@@ -104,7 +104,7 @@ class DirectInput(StatefulInput):
             observed(metrics, read, "late"), quarantined, self._partitions(metrics), partly_late
         )
 
-    def given(self, batch_input: BatchInput) -> DataFrame:
+    def rows_for_function(self, batch_input: BatchInput) -> DataFrame:
         """See `StatefulInput`; late rows are among them, as the watermark is the query's."""
         decoded = self._again(batch_input)
         return decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
@@ -130,17 +130,17 @@ class DirectInput(StatefulInput):
         """The partitions that are counted each, where they are not too many: those that were there at the start."""
         assert isinstance(self._declared, TopicInput)
         source = self._context.source
-        found = [(topic, p) for topic in self._declared.names for p in source.partitions(topic)]
-        return found if len(found) <= _MOST_PARTITIONS else []
+        places = [(topic, p) for topic in self._declared.names for p in source.partitions(topic)]
+        return places if len(places) <= _MOST_PARTITIONS else []
 
     def _partitions(self, metrics: Mapping[str, Any]) -> Partitions:
         """The terms by topic and partition; empty where one has come that is not counted."""
-        found: dict[str, dict[int, dict[str, int]]] = {}
+        partitions: dict[str, dict[int, dict[str, int]]] = {}
         for place, (topic, partition) in enumerate(self._places):
             terms = {t: observed(metrics, read_metric(self.name), f"{t}_{place}") for t in _TERMS}
-            found.setdefault(topic, {})[partition] = {"read": sum(terms.values()), **terms}
-        counted = sum(terms["read"] for of_topic in found.values() for terms in of_topic.values())
-        return found if counted == observed(metrics, read_metric(self.name)) else {}
+            partitions.setdefault(topic, {})[partition] = {"read": sum(terms.values()), **terms}
+        total = sum(terms["read"] for of_topic in partitions.values() for terms in of_topic.values())
+        return partitions if total == observed(metrics, read_metric(self.name)) else {}
 
     def _gate(self) -> CheckGate:
         return CheckGate(self._plan.job, "input").over(self._empty)

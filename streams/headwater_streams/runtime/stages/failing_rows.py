@@ -41,7 +41,7 @@ each is `{input: [[topic, partition, offset, reason], ...]}`."""
 _BEFORE = "before.json"
 _REMEDY = "remove it: the rows that it names are found again where they raise"
 
-Found = Mapping[str, Mapping[Place, str]]
+FailingByInput = Mapping[str, Mapping[Place, str]]
 """Rows by input and coordinates, with the reason."""
 
 
@@ -52,7 +52,7 @@ class FailingRows(Record):
     WHAT = "the list of failing rows"
     FORMAT_KEY = "#format"
 
-    rows: Found
+    rows: FailingByInput
 
     def to_json(self) -> dict[str, Any]:
         """The list as it is stored."""
@@ -75,7 +75,7 @@ class FailingRows(Record):
 
 def known_failing(checkpoint: Path) -> dict[str, dict[Place, str]]:
     """What was found so far in a job's generation, and in those that it goes on from."""
-    return _known(matching(checkpoint / FOLDER, "*.json"))
+    return _read_all(matching(checkpoint / FOLDER, "*.json"))
 
 
 def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
@@ -86,7 +86,7 @@ def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
     first, folder = _next_batch(checkpoint), checkpoint / FOLDER
     batches = [path for path in matching(folder, "*.json") if path.stem.isdigit() and int(path.stem) >= first]
     before = [folder / _BEFORE] if names_earlier(checkpoint) else []
-    return _known([*before, *batches])
+    return _read_all([*before, *batches])
 
 
 def names_earlier(checkpoint: Path) -> bool:
@@ -100,10 +100,10 @@ def _next_batch(checkpoint: Path) -> int:
     return 0 if last is None else last + is_committed(checkpoint, last)
 
 
-def keep_failing(checkpoint: Path, batch: int, found: Found) -> None:
+def keep_failing(checkpoint: Path, batch: int, failing: FailingByInput) -> None:
     """Writes down what was found in a batch, beside what was found in it before."""
     path = checkpoint / FOLDER / f"{batch}.json"
-    known: dict[str, dict[Place, str]] = {name: {**rows} for name, rows in found.items()}
+    known: dict[str, dict[Place, str]] = {name: {**rows} for name, rows in failing.items()}
     if exists(path):
         _take(known, path)
     _write(path, known)
@@ -122,23 +122,23 @@ def failed_before(spark: SparkSession, quarantine: Path) -> DataFrame | None:
     return spark.createDataFrame(rows.combine_chunks()) if rows.num_rows else None
 
 
-def _known(paths: Iterable[Path]) -> dict[str, dict[Place, str]]:
-    found: dict[str, dict[Place, str]] = {}
+def _read_all(paths: Iterable[Path]) -> dict[str, dict[Place, str]]:
+    failing: dict[str, dict[Place, str]] = {}
     for path in sorted(paths):
-        _take(found, path)
-    return found
+        _take(failing, path)
+    return failing
 
 
-def _take(found: dict[str, dict[Place, str]], path: Path) -> None:
+def _take(failing: dict[str, dict[Place, str]], path: Path) -> None:
     try:
         for name, rows in read_record(path, FailingRows).rows.items():
-            found.setdefault(name, {}).update(rows)
+            failing.setdefault(name, {}).update(rows)
     except DamagedFileError as error:
         raise error.with_remedy(_REMEDY) from error
 
 
-def _write(path: Path, found: Found) -> None:
-    write_record(path, FailingRows(rows=found))
+def _write(path: Path, failing: FailingByInput) -> None:
+    write_record(path, FailingRows(rows=failing))
 
 
 def find_failing(
@@ -148,7 +148,7 @@ def find_failing(
     who: str,
     error: Exception,
     batches: int = 1,
-) -> Found:
+) -> FailingByInput:
     """The rows of a batch for which the function raises.
 
     Args:
@@ -165,7 +165,7 @@ def find_failing(
     Raises:
         RowErrorsError: There are more of them than the job allows.
     """
-    job, found = plan.job, dict[str, Mapping[Place, str]]()
+    job, failing = plan.job, dict[str, Mapping[Place, str]]()
     kept = {name: rows.persist() for name, rows in frames.items()}
     try:
         for name, rows in kept.items():
@@ -174,28 +174,28 @@ def find_failing(
             def compute_those(
                 which: Column, name: str = name, rows: DataFrame = rows, none: Mapping[str, DataFrame] = none
             ) -> None:
-                given = {name: rows.filter(which), **none}
-                compute_given(plan, given)
+                inputs = {name: rows.filter(which), **none}
+                compute_function(plan, inputs)
 
             try:
-                found[name] = failing_places(job, compute_those, ranges[name], who, error, batches)
+                failing[name] = failing_places(job, compute_those, ranges[name], who, error, batches)
             except Exception as failure:
                 if failure is not error:
                     raise
     finally:
         for rows in kept.values():
             rows.unpersist()
-    return found
+    return failing
 
 
-def compute_given(plan: JobPlan, given: Mapping[str, DataFrame]) -> None:
+def compute_function(plan: JobPlan, inputs: Mapping[str, DataFrame]) -> None:
     """Computes what a job's function makes of rows: windows and all, or what it hands to its join.
 
     Args:
         plan: The job.
-        given: The rows of each input, with their coordinates.
+        inputs: The rows of each input, with their coordinates.
     """
-    frames = {name: hide(rows, ROW_COLUMNS) for name, rows in given.items()}
+    frames = {name: hide(rows, ROW_COLUMNS) for name, rows in inputs.items()}
     if isinstance(plan.operator, WindowSpec):
         compute(plan.job.function(**frames))
         return

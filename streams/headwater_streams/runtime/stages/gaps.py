@@ -1,6 +1,6 @@
 """Offsets that hold no record: markers of transactions, records of aborted ones, and those that compaction removed.
 
-Nothing that reads a topic tells of them, and a lost record would look the same. So where a batch read fewer records
+A reader of a topic does not see them, and a lost record would look the same. So where a batch read fewer records
 than it has offsets, the records of its ranges are counted once more, by another client than Spark's.
 """
 
@@ -30,37 +30,39 @@ def gaps_extra(
         DataLossError: The topic holds records that Spark did not give.
         UnavailableError: Some of those that Spark gave are not there any more.
     """
-    found = {
+    by_input = {
         source.input: _gaps(context, job, source.ranges, accounting[source.input]["read"])
         for source in sources
         if source.table is None and source.input in accounting
     }
-    gaps = {name: of_input for name, of_input in found.items() if of_input}
+    gaps = {name: of_input for name, of_input in by_input.items() if of_input}
     return {Extra.GAPS: gaps} if gaps else {}
 
 
 def _gaps(context: StageContext, job: str, ranges: Ranges, read: int) -> dict[str, dict[str, int]]:
     wide = {
         (topic, partition): end - start
-        for topic, found in ranges.items()
-        for partition, (start, end) in found.items()
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
         if start < end
     }
     if read >= sum(wide.values()):
         return {}
-    held = {place: context.source.held(*place, *ranges[place[0]][place[1]]) for place in wide}
-    if sum(held.values()) < read:
+    records = {place: context.source.held(*place, *ranges[place[0]][place[1]]) for place in wide}
+    if sum(records.values()) < read:
         raise UnavailableError(
             f"job {job!r}: records of {', '.join(ranges)} were compacted away while they were read; they are read again"
         )
-    if sum(held.values()) > read:
-        told = ", ".join(f"{topic} {partition} {list(ranges[topic][partition])}" for topic, partition in held)
+    if sum(records.values()) > read:
+        places = ", ".join(
+            f"{topic} {partition} {list(ranges[topic][partition])}" for topic, partition in records
+        )
         raise DataLossError(
-            f"job {job!r}: Spark gave {read} records of {told}, and the topic holds {sum(held.values())} there; "
+            f"job {job!r}: Spark gave {read} records of {places}, and the topic holds {sum(records.values())} there; "
             "nothing of the batch was committed, and the job can be started again"
         )
     gaps: dict[str, dict[str, int]] = {}
-    for (topic, partition), count in held.items():
+    for (topic, partition), count in records.items():
         if count < wide[topic, partition]:
             gaps.setdefault(topic, {})[str(partition)] = wide[topic, partition] - count
     return gaps

@@ -1,4 +1,4 @@
-"""Checks that judge rows or batches without taking rows aside: `fail` stops the job before the commit, `warn` tells."""
+"""Checks that judge rows or batches without taking rows aside: `fail` stops the job before the commit, `warn` warns."""
 
 import logging
 from collections.abc import Mapping
@@ -48,16 +48,16 @@ class CheckGate:
 
     def aggregates(self) -> list[Column]:
         """The checks' aggregates, one or two for each, to be observed with the batch: none can raise."""
-        found = []
+        columns = []
         for i, check in enumerate(self._checks):
             if check.level == "row":
-                found.append(F.count_if(violates(check.expression)).alias(f"check_{i}"))
+                columns.append(F.count_if(violates(check.expression)).alias(f"check_{i}"))
                 continue
             holds, raised = judged(check.expression)
             # A share of no rows raises, too, and an empty batch breaks nothing.
             raised &= F.count(F.lit(1)) > 0
-            found += [holds.alias(f"check_{i}"), raised.alias(f"check_{i}_raised")]
-        return found
+            columns += [holds.alias(f"check_{i}"), raised.alias(f"check_{i}_raised")]
+        return columns
 
     def judge_rows(self, rows: DataFrame, batch: int) -> None:
         """Evaluates the checks over rows that are at hand, in a pass of their own if there is any.
@@ -66,8 +66,8 @@ class CheckGate:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
         if self:
-            (found,) = rows.agg(*self.aggregates()).collect()
-            self.judge(found.asDict(), batch)
+            (outcome,) = rows.agg(*self.aggregates()).collect()
+            self.judge(outcome.asDict(), batch)
 
     def judge(self, observed: Mapping[str, Any], batch: int) -> None:
         """Looks at what was observed.
@@ -77,13 +77,13 @@ class CheckGate:
         """
         for i, check in enumerate(self._checks):
             outcome = observed.get(f"check_{i}")  # absent where no row flowed
-            told = f"the check {check.name!r} ({check.expression})"
+            name = f"the check {check.name!r} ({check.expression})"
             if check.level == "row":
-                broken = f"{counted(outcome, 'row fails', 'rows fail')} {told}" if outcome else None
+                broken = f"{counted(outcome, 'row fails', 'rows fail')} {name}" if outcome else None
             elif observed.get(f"check_{i}_raised"):
-                broken = f"{told} cannot be worked out for the batch"
+                broken = f"{name} cannot be worked out for the batch"
             else:
-                broken = f"the batch fails {told}" if outcome is False else None
+                broken = f"the batch fails {name}" if outcome is False else None
             if broken is None:
                 continue
             message = f"job {self._job.name!r}, batch {batch}: {broken}"

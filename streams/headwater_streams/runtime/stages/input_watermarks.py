@@ -17,7 +17,7 @@ class InputWatermarks:
 
     def __init__(self, spark: SparkSession, inputs: Iterable[StatefulInput]) -> None:
         self._spark, self._inputs = spark, {each.name: each for each in inputs}
-        self._known: dict[str, int] = {}
+        self._watermarks: dict[str, int] = {}
         self._is_put_back = False
 
     def resume(self, last: LedgerEntry | None) -> None:
@@ -25,22 +25,22 @@ class InputWatermarks:
         if last is None:
             return
         again = WarmUp.of(last)
-        told = last.input_watermarks_ms if again is None else again.input_watermarks_ms
+        of_entry = last.input_watermarks_ms if again is None else again.input_watermarks_ms
         for name, stateful in self._inputs.items():
-            found = told[name] if name in told else stateful.watermark_read(last)
-            if found is not None:
-                self._known[name] = found
+            watermark_ms = of_entry[name] if name in of_entry else stateful.watermark_read(last)
+            if watermark_ms is not None:
+                self._watermarks[name] = watermark_ms
 
     def put_back(self, execution: Any) -> None:
-        """Tells Spark, once; call it in each batch, with the `MicroBatchExecution` that runs it."""
+        """Gives them to Spark, once. Call it in each batch, with the `MicroBatchExecution` that runs it."""
         if not self._is_put_back:
             nodes = {name: each.watermark_node for name, each in self._inputs.items()}
-            known = {
-                node: self._known.get(name, NO_WATERMARK_MS)
+            by_node = {
+                node: self._watermarks.get(name, NO_WATERMARK_MS)
                 for name, node in nodes.items()
                 if node is not None
             }
-            put_back(self._spark, execution, known)
+            put_back(self._spark, execution, by_node)
             self._is_put_back = True
 
     def after(self, metrics: Mapping[str, Any]) -> ExtraValues:
@@ -48,6 +48,6 @@ class InputWatermarks:
         for name, stateful in self._inputs.items():
             newest_us = metrics.get(read_metric(name), {}).get(NEWEST)
             if newest_us is not None:
-                found = stateful.watermark_at(int(newest_us))
-                self._known[name] = max(found, self._known.get(name, found))
-        return {Extra.WATERMARKS_MS: {name: self._known.get(name) for name in self._inputs}}
+                watermark_ms = stateful.watermark_at(int(newest_us))
+                self._watermarks[name] = max(watermark_ms, self._watermarks.get(name, watermark_ms))
+        return {Extra.WATERMARKS_MS: {name: self._watermarks.get(name) for name in self._inputs}}

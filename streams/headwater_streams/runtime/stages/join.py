@@ -146,7 +146,9 @@ class JoinStage:
             if name in inputs
         }
         warnings = [
-            told for name, split in splits.items() for told in self._inputs[name].judge(batch, split, metrics)
+            warning
+            for name, split in splits.items()
+            for warning in self._inputs[name].judge(batch, split, metrics)
         ]
         warnings += gate.warnings
         for name in self._inputs:
@@ -161,10 +163,10 @@ class JoinStage:
                 "late": split.late if split else 0,
                 "quarantined": split.quarantined if split else 0,
             }
-        found = observed(metrics, EXPIRED_METRIC, "pairs")
+        pairs_found = observed(metrics, EXPIRED_METRIC, "pairs")
         alone = sum(observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in self._join.keeps)
         extra: ExtraValues = {
-            Extra.PAIRS: partners.first.num_rows if self._is_semi else found,
+            Extra.PAIRS: partners.first.num_rows if self._is_semi else pairs_found,
             Extra.ALONE: alone,
             Extra.HOW: self._join.how,
             Extra.SIDES: self._sides,
@@ -210,19 +212,19 @@ class JoinStage:
         times = self._times(pairs)
         table, columns = dataset_of(self._table), [SOURCES, *times]
         if files is None:
-            found = pairs.select(*cols(columns)).toArrow()
+            results = pairs.select(*cols(columns)).toArrow()
         else:
             written = [self._table / name for name in files.names]
-            found = data_files(written, table.schema).to_table(columns)
+            results = data_files(written, table.schema).to_table(columns)
         sides = (LEFT,) if self._is_semi else (LEFT, RIGHT)
-        return find_partners(found, _near(table, found, times), sides, times)
+        return find_partners(results, _near(table, results, times), sides, times)
 
     def _times(self, pairs: DataFrame) -> list[str]:
         """The columns of the result that are its rows' times; none where it lacks one, or has another of that name."""
         # Of a semi join only left rows are known.
-        wanted = [self._join.left_time] if self._is_semi else [self._join.left_time, self._join.right_time]
+        names = [self._join.left_time] if self._is_semi else [self._join.left_time, self._join.right_time]
         kinds = {field.name: field.dataType for field in pairs.schema.fields}
-        return wanted if all(kinds.get(name) == T.TimestampType() for name in wanted) else []
+        return names if all(kinds.get(name) == T.TimestampType() for name in names) else []
 
     def _first_pairs(self, df: DataFrame, partners: Partners) -> DataFrame:
         """Of the pairs of each left row one, and none of a row that had one before."""
@@ -230,14 +232,14 @@ class JoinStage:
         if not partners.before.num_rows:
             return rows
         places = partners.before.select(["topic", "partition", "offset"])
-        known = self._context.spark.createDataFrame(places.rename_columns([TOPIC, PARTITION, OFFSET]))
-        return rows.join(F.broadcast(known), [TOPIC, PARTITION, OFFSET], "left_anti")
+        before = self._context.spark.createDataFrame(places.rename_columns([TOPIC, PARTITION, OFFSET]))
+        return rows.join(F.broadcast(before), [TOPIC, PARTITION, OFFSET], "left_anti")
 
 
 def _near(table: ds.Dataset, pairs: pa.Table, times: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The table's pairs that may share a row with those: one of their times is among theirs."""
     limits = [(ds.field(name), pc.min_max(pairs[name])) for name in times]
-    near = [(time >= found["min"]) & (time <= found["max"]) for time, found in limits]
+    near = [(time >= limit["min"]) & (time <= limit["max"]) for time, limit in limits]
     yield from table.to_batches(columns=[SOURCES, *times], filter=reduce(or_, near) if near else None)
 
 

@@ -116,14 +116,14 @@ class KeptInput(StatefulInput):
         all_kept = observed(metrics, read) == observed(metrics, read, "kept")
         if all_kept and not partly_late:
             rows = self.reader.read_back(batch_input).select(*cols(self._columns), *ROW_COLUMNS)
-            return KeptBatch(0, 0, _all_kept(batch_input.files), 0, rows)
+            return KeptBatch(0, 0, _all_kept_terms(batch_input.files), 0, rows)
         decoded = self._split(self.reader.read_back(batch_input))
         split = decoded.frame.persist()
         try:
             bad = F.col(BAD)
             bad_rows = split.filter(bad)
-            partitions = _counted(split, bad)
-            terms = [terms for found in partitions.values() for terms in found.values()]
+            partitions = _terms_by_partition(split, bad)
+            terms = [terms for of_topic in partitions.values() for terms in of_topic.values()]
             late, quarantined = (sum(t[name] for t in terms) for name in ("late", "quarantined"))
             if quarantined:
                 self._quarantine(decoded.rejected(bad_rows), batch, batch_input, quarantined)
@@ -138,7 +138,7 @@ class KeptInput(StatefulInput):
         in_time = split.filter(~bad & ~F.col(LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
         return KeptBatch(late, quarantined, partitions, partly_late, in_time)
 
-    def given(self, batch_input: BatchInput) -> DataFrame:
+    def rows_for_function(self, batch_input: BatchInput) -> DataFrame:
         """See `StatefulInput`."""
         return self._in_time(self._split(self.reader.read_back(batch_input)))
 
@@ -195,10 +195,10 @@ class KeptInput(StatefulInput):
         return self._marked(decoded, gone_until(self._declared.watermark, self._floor_us))
 
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
-        there = set(self._columns)
+        present = set(self._columns)
         columns = [
             col(VALUE, f.name).cast(f.dataType).alias(f.name)
-            if f.name in there
+            if f.name in present
             else F.lit(None).cast(f.dataType).alias(f.name)
             for f in late_schema(self._plan.inputs).fields
             if not is_reserved(f.name)
@@ -216,28 +216,28 @@ class KeptInput(StatefulInput):
         ).withColumns(commit_columns(batch, self._generation))
 
 
-def _all_kept(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
+def _all_kept_terms(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
     if not files:
         return {}
     rows = data_files(files, dictionaries=[TOPIC]).to_table([TOPIC, PARTITION]).unify_dictionaries()
     places = rows.group_by([TOPIC, PARTITION])
-    found: dict[str, dict[int, dict[str, int]]] = {}
+    partitions: dict[str, dict[int, dict[str, int]]] = {}
     for row in places.aggregate([([], "count_all")]).to_pylist():
         count = row["count_all"]
         terms = {"read": count, "kept": count, "late": 0, "quarantined": 0}
-        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
-    return found
+        partitions.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
+    return partitions
 
 
-def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int]]]:
+def _terms_by_partition(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int]]]:
     rows = split.groupBy(TOPIC, PARTITION).agg(
         F.count(F.lit(1)).alias("read"),
         F.count_if(~bad & ~F.col(LATE)).alias("kept"),
         F.count_if(~bad & F.col(LATE)).alias("late"),
         F.count_if(bad).alias("quarantined"),
     )
-    found: dict[str, dict[int, dict[str, int]]] = {}
+    partitions: dict[str, dict[int, dict[str, int]]] = {}
     for row in rows.collect():
         terms = {name: row[name] for name in ("read", "kept", "late", "quarantined")}
-        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
-    return found
+        partitions.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
+    return partitions

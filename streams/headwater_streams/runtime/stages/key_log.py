@@ -22,7 +22,7 @@ class KeyLog:
         self._keys = RecentKeys.of(dedup, declared.watermark)
         self._files = KeyFiles(context.home.checkpoint(plan.job.name, generation))
         self._batches_kept = batches_kept(context.spark)
-        self._kept: pa.Table | None = None
+        self._new_keys: pa.Table | None = None
 
     def resume(self, entry: LedgerEntry) -> None:
         """Takes up what the batches up to that of the entry kept.
@@ -30,15 +30,15 @@ class KeyLog:
         Raises:
             DamagedFileError: A file that is needed is not there.
         """
-        for kept in self._files.read(Extra.KEYS_SINCE.get(entry, entry.batch + 1), entry.batch):
-            self._keys.add(kept)
+        for keys in self._files.read(Extra.KEYS_SINCE.get(entry, entry.batch + 1), entry.batch):
+            self._keys.add(keys)
 
     def judge(self, batch: int, keys: pa.Table) -> pa.Table:
         """The duplicates of a batch, with their verdict; the keys of its other rows are written for `committed`."""
-        found = self._keys.judge(keys)
-        self._files.write(batch, found.kept, self._keys.horizon_us)
-        self._kept = found.kept
-        return found.rows
+        judged = self._keys.judge(keys)
+        self._files.write(batch, judged.kept, self._keys.horizon_us)
+        self._new_keys = judged.kept
+        return judged.rows
 
     def entry_terms(self, batch: int) -> ExtraValues:
         """What the batch's ledger entry must say."""
@@ -46,6 +46,6 @@ class KeyLog:
 
     def committed(self, batch: int) -> None:
         """Remembers the batch, and forgets what no row of any batch that Spark still knows is compared with."""
-        assert self._kept is not None
+        assert self._new_keys is not None
         self._files.forget(batch, self._batches_kept)
-        self._keys.add(self._kept)
+        self._keys.add(self._new_keys)

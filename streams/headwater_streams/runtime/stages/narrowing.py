@@ -51,7 +51,7 @@ def without_failing(
     Args:
         over: Prepares a pass, in which what is wrong with some records is known.
         write: Makes it.
-        blamed: What tells these records, of a pass and the error with which it ended.
+        blamed: Finds these records, by a pass and the error with which it ended.
     """
     passed = over(None)
     try:
@@ -118,7 +118,7 @@ def failing_places(
         search.narrow(stretches)
     except _NotOfRowsError:
         raise error from None
-    return search.found
+    return search.failing
 
 
 class _NotOfRowsError(Exception):
@@ -135,10 +135,10 @@ def _is_of_others(error: Exception) -> bool:
     return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error)
 
 
-def problem_of(found: Mapping[Place, str]) -> Problem:
+def problem_of(raising: Mapping[Place, str]) -> Problem:
     """What is wrong with these records: the function raises for them, for these reasons."""
     reasons = F.create_map(
-        *[F.lit(text) for place, reason in found.items() for text in (_key(*place), reason)]
+        *[F.lit(text) for place, reason in raising.items() for text in (_key(*place), reason)]
     )
     named = F.concat_ws("\t", *[F.col(name).cast("string") for name in PLACE])
     reason = F.try_element_at(reasons, named)
@@ -152,7 +152,7 @@ class _Search:
     most: int
     records: int
     who: str
-    found: dict[Place, str] = field(default_factory=dict)
+    failing: dict[Place, str] = field(default_factory=dict)
 
     def narrow(self, stretches: Sequence[_Stretch]) -> None:
         """Finds the records among stretches that fail together."""
@@ -172,25 +172,25 @@ class _Search:
         error = self.error_of(stretches)
         if error is None:
             raise _NotOfRowsError  # it fails together with others alone
-        self.found[topic, partition, offset] = told_of_rows(error)
-        if len(self.found) > self.most:
-            shown = [f"{t} {p} offset {o} ({why})" for (t, p, o), why in self.found.items()][:_SHOWN]
+        self.failing[topic, partition, offset] = told_of_rows(error)
+        if len(self.failing) > self.most:
+            samples = [f"{t} {p} offset {o} ({why})" for (t, p, o), why in self.failing.items()][:_SHOWN]
             raise RowErrorsError(
                 f"{self.who}: the function raises for more than {self.most} of {self.records} records, such as "
-                f"{', '.join(shown)}; nothing of the batch was committed: mend the function, or let more of them go to "
-                "quarantine (max_errors=)"
+                f"{', '.join(samples)}; nothing of the batch was committed: mend the function, or let more of them go "
+                "to quarantine (max_errors=)"
             )
 
     def error_of(self, stretches: Sequence[_Stretch]) -> Exception | None:
         # Of each partition, in one order always: so Spark compiles one piece of code for all parts.
-        wanted = {(topic, partition): (start, end) for topic, partition, start, end in stretches}
+        spans = {(topic, partition): (start, end) for topic, partition, start, end in stretches}
         place = F.array_position(
             F.array(*[F.lit(f"{topic}\t{partition}") for topic, partition in self.places]),
             F.concat_ws("\t", F.col(TOPIC), F.col(PARTITION).cast("string")),
         )
         first, end = (
             F.try_element_at(
-                _numbers([wanted.get(each, (0, 0))[bound] for each in self.places]), place.cast("int")
+                _numbers([spans.get(each, (0, 0))[bound] for each in self.places]), place.cast("int")
             )
             for bound in (0, 1)
         )
@@ -215,9 +215,9 @@ def _count(stretches: Sequence[_Stretch]) -> int:
 def _halves(stretches: Sequence[_Stretch]) -> tuple[list[_Stretch], list[_Stretch]]:
     left: list[_Stretch] = []
     right: list[_Stretch] = []
-    wanted = _count(stretches) // 2
+    half = _count(stretches) // 2
     for topic, partition, start, end in stretches:
-        middle = min(end, start + max(0, wanted - _count(left)))
+        middle = min(end, start + max(0, half - _count(left)))
         if start < middle:
             left.append((topic, partition, start, middle))
         if middle < end:

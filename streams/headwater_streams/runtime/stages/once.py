@@ -23,11 +23,11 @@ _WRITTEN = pa.schema(
         (GENERATION, pa.int32()),
     ]
 )
-GIVEN = "_given"
+COPIES_READ = "_copies_read"
 """How many rows a function was given of a record."""
 _TIMES = "_times"
 _OF_INPUT = pa.schema(
-    [(TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()), (GIVEN, pa.int64())]
+    [(TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()), (COPIES_READ, pa.int64())]
 )
 _SHOWN = 3
 
@@ -44,14 +44,14 @@ def places_in(folder: Path, files: Sequence[str]) -> pa.Table:
     return data_files([folder / name for name in files], _WRITTEN, dictionaries=[TOPIC]).to_table()
 
 
-def require_once(table: str, written: pa.Table, given: Callable[[], pa.Table] | None) -> None:
+def require_once(table: str, written: pa.Table, copies_read: Callable[[], pa.Table] | None) -> None:
     """Checks that no record has more rows than the function was given of it.
 
     Args:
         table: What the rows are for.
         written: Their coordinates and generations, as `places_in` gives them.
-        given: Of inputs whose rows may share coordinates: these, and how many rows of each there are (`_given`). It is
-            asked where rows share theirs.
+        copies_read: Of inputs whose rows may share coordinates: gives these, and how many rows each has
+            (`_copies_read`). It is called where rows share theirs.
 
     Raises:
         LookupKeyError: One has.
@@ -60,15 +60,15 @@ def require_once(table: str, written: pa.Table, given: Callable[[], pa.Table] | 
     if not twice.num_rows:
         return
     times = twice.group_by([*PLACE]).aggregate([("count_all", "sum")]).rename_columns([*PLACE, _TIMES])
-    if given is not None:
-        both = times.join(given().cast(_OF_INPUT), [*PLACE], join_type="left outer")
-        times = both.filter(pc.greater(both[_TIMES], pc.fill_null(both[GIVEN], 1)))
+    if copies_read is not None:
+        both = times.join(copies_read().cast(_OF_INPUT), [*PLACE], join_type="left outer")
+        times = both.filter(pc.greater(both[_TIMES], pc.fill_null(both[COPIES_READ], 1)))
         if not times.num_rows:
             return
     first = times.sort_by([(name, "ascending") for name in PLACE]).slice(0, _SHOWN).to_pylist()
-    shown = ", ".join(f"{row[TOPIC]} {row[PARTITION]} offset {row[OFFSET]}: {row[_TIMES]}" for row in first)
+    samples = ", ".join(f"{row[TOPIC]} {row[PARTITION]} offset {row[OFFSET]}: {row[_TIMES]}" for row in first)
     more = f" and {times.num_rows - _SHOWN} more" if times.num_rows > _SHOWN else ""
     raise LookupKeyError(
-        f"the function made several rows for {table} of one record ({shown}{more}): it joined something with several "
+        f"the function made several rows for {table} of one record ({samples}{more}): it joined something with several "
         "rows for one key; nothing of the batch was committed (hw.enrich names the keys)"
     )

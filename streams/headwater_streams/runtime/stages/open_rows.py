@@ -6,7 +6,7 @@ A row that the watermark has reached has its final number among those of its key
 written before its batch's commit, whose ledger entry names the parts that make up the state, `extra.open_rows`, each
 with its number of rows: after a crash in between, the batch runs again and writes its part anew.
 
-Parts are only added to. What is left behind in them is told by the state itself: a row without a number is void once
+Parts are only added to. The state itself says which of their rows are void: a row without a number is void once
 the watermark has passed it, for it was numbered then; a numbered one, once its window is full, but for the last of a
 key, which holds the number that was reached. Void rows go when the parts are written anew as one, which has a file
 `_whole` beside its rows: no batch from there on needs a part before it. Such parts stay until Spark, too, has let go of
@@ -36,7 +36,7 @@ _WHOLE = "_whole"  # Spark and Arrow read no file whose name begins so
 _MOST_PARTS = 16
 _MANY = 200_000
 """So many rows are half a second's sorting: the keys that a batch touches are looked up before."""
-_OLD, _COUNTED, _BEFORE, _ADDED, _OPEN = "_old", "_counted", "_before", "_added", "_open"
+_OLD, _REACHED, _BEFORE, _ADDED, _OPEN = "_old", "_reached", "_before", "_added", "_open"
 
 
 class OpenRows:
@@ -57,10 +57,10 @@ class OpenRows:
         """
         self._parts = {int(batch): rows for batch, rows in Extra.OPEN_ROWS.get(entry, {}).items()}
         for batch, rows in self._parts.items():
-            found = _rows_in(self._folder / str(batch))
-            if found != rows:
+            actual = _rows_in(self._folder / str(batch))
+            if actual != rows:
                 raise DataLossError(
-                    f"job {self._job!r}: {self._folder / str(batch)} has {found} rows where {rows} wait for their "
+                    f"job {self._job!r}: {self._folder / str(batch)} has {actual} rows where {rows} wait for their "
                     "windows to be full; put the checkpoint back, or begin a new generation with an empty table: "
                     f"headwater jobs rebuild {self._job}"
                 )
@@ -84,17 +84,17 @@ class OpenRows:
         so_far = key.orderBy(*cols((spec.time, *PLACE))).rowsBetween(
             Window.unboundedPreceding, Window.currentRow
         )
-        counted = every.withColumn(_COUNTED, F.sum(F.when(counts, 1).otherwise(0)).over(so_far))
-        known = counted.withColumns(
+        with_count = every.withColumn(_REACHED, F.sum(F.when(counts, 1).otherwise(0)).over(so_far))
+        with_bounds = with_count.withColumns(
             {
                 _BEFORE: F.coalesce(F.max(NUMBER).over(key) + 1, F.lit(0)),
-                _ADDED: F.max(_COUNTED).over(key),
+                _ADDED: F.max(_REACHED).over(key),
                 _OLD: F.col(_OLD) & ~counts,  # what is numbered now was not kept so before
             }
         )
-        number = F.when(counts, F.col(_BEFORE) + F.col(_COUNTED) - 1).otherwise(F.col(NUMBER))
+        number = F.when(counts, F.col(_BEFORE) + F.col(_REACHED) - 1).otherwise(F.col(NUMBER))
         # The first window that is not full: what stands before it is written, or is now.
-        marked = known.withColumns(
+        marked = with_bounds.withColumns(
             {NUMBER: number, _ADDED: F.col(_BEFORE) + F.col(_ADDED), _BEFORE: spec.index(_BEFORE)}
         )
         self._placed = marked.withColumn(_OPEN, spec.index(_ADDED)).persist()
@@ -109,10 +109,12 @@ class OpenRows:
             | (spec.index(NUMBER) >= F.col(_OPEN))
             | (F.col(NUMBER) + 1 == F.col(_ADDED))
         )
-        kept = waits if self._is_compacting else waits & ~F.col(_OLD)
-        columns = [n for n in self._placed.columns if n not in (_OLD, _COUNTED, _BEFORE, _ADDED, _OPEN)]
+        remaining = waits if self._is_compacting else waits & ~F.col(_OLD)
+        columns = [n for n in self._placed.columns if n not in (_OLD, _REACHED, _BEFORE, _ADDED, _OPEN)]
         path = self._folder / str(batch)
-        self._placed.filter(kept).select(*cols(tuple(columns))).write.mode("overwrite").parquet(str(path))
+        self._placed.filter(remaining).select(*cols(tuple(columns))).write.mode("overwrite").parquet(
+            str(path)
+        )
         if self._is_compacting:
             touch(path / _WHOLE)
         parts, rows = {} if self._is_compacting else dict(self._parts), _rows_in(path)
@@ -129,10 +131,10 @@ class OpenRows:
 
     def committed(self, batch: int) -> None:
         """Removes what is no part of the state after any batch that Spark still knows."""
-        there = {int(path.name): path for path in matching(self._folder) if path.name.isdigit()}
-        known = [number for number in there if number <= batch - self._batches_kept]
-        whole = max((number for number in known if exists(there[number] / _WHOLE)), default=-1)
-        for number, path in there.items():
+        parts = {int(path.name): path for path in matching(self._folder) if path.name.isdigit()}
+        settled = [number for number in parts if number <= batch - self._batches_kept]
+        whole = max((number for number in settled if exists(parts[number] / _WHOLE)), default=-1)
+        for number, path in parts.items():
             if number < whole:
                 remove_tree(path, wholly=True)
 
@@ -142,13 +144,13 @@ class OpenRows:
         """The fresh rows, and of the state those that matter to them."""
         columns = T.StructType([T.StructField(f.name, f.dataType) for f in fresh.schema if f.name != _OLD])
         paths = [str(self._folder / str(batch)) for batch in self._parts]
-        kept = self._spark.read.schema(columns).parquet(*paths).withColumn(_OLD, F.lit(True))
+        state = self._spark.read.schema(columns).parquet(*paths).withColumn(_OLD, F.lit(True))
         time, is_numbered = col(spec.time), F.col(NUMBER).isNotNull()
         waits = ~is_numbered & F.coalesce(time > _moment(before), F.lit(True))
         if self._is_compacting:
-            return fresh.unionByName(kept.filter(is_numbered | waits))
-        reached = kept.filter(waits & (time <= _moment(now)))
-        numbered = kept.filter(is_numbered)
+            return fresh.unionByName(state.filter(is_numbered | waits))
+        reached = state.filter(waits & (time <= _moment(now)))
+        numbered = state.filter(is_numbered)
         if spec.by and sum(self._parts.values()) > _MANY:
             names = {name: f"_key_{place}" for place, name in enumerate(spec.by)}
             renamed = [col(name).alias(alias) for name, alias in names.items()]

@@ -177,7 +177,7 @@ class RowStage:
         ranges: Mapping[str, Ranges],
         batch: int,
     ) -> Callable[[PassedRows, Exception], Problem]:
-        """What tells, of an error, for which of the batch's records the function raises."""
+        """What finds, by an error, the records of the batch for which the function raises."""
 
         def blamed(_: PassedRows, error: Exception) -> Problem:
             who = f"job {self._job.name!r}, batch {batch}"
@@ -197,7 +197,7 @@ class RowStage:
     ) -> tuple[LedgerEntry, RowState]:
         """The entry of a batch's commit to the target, and what the stage remembers once it is made."""
         seen = self._cold.let_go(self._state.seen, seen, self._generation, batch)
-        told = account(self._state.seen, seen, batch)
+        seen_account = account(self._state.seen, seen, batch)
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
         extra: ExtraValues = {Extra.WARNINGS: passed.warnings} if passed.warnings else {}
@@ -214,10 +214,10 @@ class RowStage:
             accounting=accounting,
             fingerprint=self._job.fingerprint,
             max_event_time_us=state.max_event_time_us,
-            seen=told.seen if self._job.dedup else None,
+            seen=seen_account.seen if self._job.dedup else None,
             extra=extra | lookups_extra(self._plan, pinned) | self._cold.told(),
             partitions=passed.partitions(),
-            seen_changed=told.seen_changed if self._job.dedup else None,
+            seen_changed=seen_account.seen_changed if self._job.dedup else None,
         )
         return entry, state
 
@@ -228,13 +228,13 @@ class RowStage:
 
     def _written_branches(self, passed: PassedRows, batch: int) -> _Branches:
         """The files of the other tables that do not have this batch yet; they are committed before the target."""
-        found = {}
+        branches = {}
         for target in self._job.targets[1:]:
             transaction = self._context.transaction(self._context.home.table(target.name))
             if transaction.last_batch(self._app_id) < batch:
                 rows = self._with_commit_columns(passed.results[target.name], batch)
-                found[target.name] = (transaction, transaction.write(rows))
-        return found
+                branches[target.name] = (transaction, transaction.write(rows))
+        return branches
 
     @contextmanager
     def _judged(
@@ -257,11 +257,11 @@ class RowStage:
                 yield records, repeated if repeated.num_rows else None, {}
             else:
                 coordinates = self._pass.coordinates(records)
-                known = self._cold.with_those_of(
+                seen = self._cold.with_those_of(
                     coordinates.column("key").unique().to_pylist(), self._state.seen
                 )
-                found = judge(coordinates, known, dedup.max_jump)
-                yield records, found.rows if found.rows.num_rows else None, found.seen
+                judged = judge(coordinates, seen, dedup.max_jump)
+                yield records, judged.rows if judged.rows.num_rows else None, judged.seen
 
     def _overlap(self, sources: Sequence[SourceRange]) -> bool:
         if any(source.table is not None for source in sources):

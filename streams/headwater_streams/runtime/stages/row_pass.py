@@ -24,7 +24,7 @@ from headwater_streams.operators.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.stages.gates import CheckGate
-from headwater_streams.runtime.stages.once import GIVEN, require_once
+from headwater_streams.runtime.stages.once import COPIES_READ, require_once
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.runtime.stages.rejected_rows import KEPT, kept, records_of, with_texts
 from headwater_streams.sources.coordinates import INPUT, OFFSET, ORIGIN, PARTITION, PLACE, ROW_COLUMNS, TOPIC
@@ -109,7 +109,7 @@ class RowPass:
         return coordinates(located, self._origin_key, self._origin_at)
 
     def numbered(self, located: DataFrame) -> DataFrame:
-        """The rows, those that `keys` tells by more than their coordinates with a number each.
+        """The rows; those that `keys` distinguishes by more than their coordinates have a number each.
 
         Rows of a table may share them. The numbers hold while the rows are kept as they are.
         """
@@ -153,17 +153,17 @@ class RowPass:
         """
 
         def decoded_of(name: str, rows: DataFrame) -> Decoded:
-            found = self._marked(self._decoded(name, rows), verdicts)
-            return found if failing is None else found.with_problem(found.frame, failing)
+            decoded = self._marked(self._decoded(name, rows), verdicts)
+            return decoded if failing is None else decoded.with_problem(decoded.frame, failing)
 
-        counted = _Counts(merge_ranges(list(ranges.values())), of_tables=bool(self._job.tables))
+        counts = _Counts(merge_ranges(list(ranges.values())), of_tables=bool(self._job.tables))
         bad = F.col(BAD)
         repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
         terms = {"quarantined": bad, "passed": ~bad}
         if verdicts is not None:
             terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
         hidden = self._all_hidden
-        given, gates_in, persisted = dict(lookups or {}), {}, []
+        frames, gates_in, persisted = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
             decoded = decoded_of(name, self._rows_of(place, located))
             newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
@@ -173,21 +173,21 @@ class RowPass:
             if rejects_some and isinstance(self._job.inputs[name], TopicInput):
                 met = with_texts(met, terms["quarantined"])
                 more.append(kept())
-            frame = counted.observe(("read", name), met, terms, more, ranges.get(name, {}))
+            frame = counts.observe(("read", name), met, terms, more, ranges.get(name, {}))
             good = self._good(name, decoded, frame.filter(terms["passed"]))
             gate = CheckGate(self._job, "input")
             gates_in[name] = gate.over(good) if self._is_union else gate
             if gates_in[name]:
-                good = counted.observe(("input", name), good, {}, gates_in[name].aggregates(), {})
+                good = counts.observe(("input", name), good, {}, gates_in[name].aggregates(), {})
             if self._job.branches:
                 good = good.persist()
                 persisted.append(good)
-            given[name] = hide(good, hidden)
+            frames[name] = hide(good, hidden)
         results, gates = {}, {}
         written: dict[str, Column] = {"rows": F.lit(True)}
         if self._is_union:
             written |= {f"rows_of_{place}": F.col(INPUT) == name for place, name in enumerate(self._names)}
-        for table, result in self._job.results(**given).items():
+        for table, result in self._job.results(**frames).items():
             gates[table] = self._gate(result)
             results[table], judging = reveal(result, hidden), gates[table].aggregates()
             if self._job.result_time is not None:
@@ -195,27 +195,27 @@ class RowPass:
                     *judging,
                     F.max(F.unix_micros(col(self._job.result_time))).alias("max_event_time_us"),
                 ]
-            if judging or self._is_union or not counted.derive(table, result, self._names[0]):
-                results[table] = counted.observe(
-                    ("result", table), results[table], written, judging, counted.ranges
+            if judging or self._is_union or not counts.derive(table, result, self._names[0]):
+                results[table] = counts.observe(
+                    ("result", table), results[table], written, judging, counts.ranges
                 )
 
-        def places() -> pa.Table:
-            with self._given(located, verdicts) as rows:
+        def copies_read() -> pa.Table:
+            with self._function_inputs(located, verdicts) as rows:
                 each = reduce(DataFrame.unionByName, [frame.select(*PLACE) for frame in rows.values()])
-                return each.groupBy(*PLACE).agg(F.count(F.lit(1)).alias(GIVEN)).toArrow()
+                return each.groupBy(*PLACE).agg(F.count(F.lit(1)).alias(COPIES_READ)).toArrow()
 
         def rejected() -> DataFrame:
-            told = []
+            rejects = []
             for place, name in enumerate(self._names):
-                mine, read = self._rows_of(place, located), counted.get("read", name)
+                mine, read = self._rows_of(place, located), counts.get("read", name)
                 around = records_of(read[KEPT], read["quarantined"], mine) if KEPT in read else None
                 if around is None:
                     around = standing_in(mine, read[BLOCKS])
-                found = decoded_of(name, around)
-                rows = found.rejected(found.apart(terms["quarantined"]))
-                told.append(rows.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS))
-            return reduce(DataFrame.unionByName, told)
+                decoded = decoded_of(name, around)
+                rows = decoded.rejected(decoded.apart(terms["quarantined"]))
+                rejects.append(rows.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS))
+            return reduce(DataFrame.unionByName, rejects)
 
         target = self._job.target.name
         return PassedRows(
@@ -223,12 +223,12 @@ class RowPass:
             rejected,
             gates_in,
             gates,
-            counted,
+            counts,
             target,
             self._names,
             tuple(persisted),
             self._plan.joining,
-            places if self._job.tables else None,
+            copies_read if self._job.tables else None,
         )
 
     @contextmanager
@@ -239,29 +239,31 @@ class RowPass:
 
         What the function is given is kept meanwhile. Arguments as for `over`.
         """
-        with self._given(located, verdicts) as kept:
+        with self._function_inputs(located, verdicts) as inputs:
 
             def compute_those(which: Column) -> None:
-                given = {name: hide(rows.filter(which), self._all_hidden) for name, rows in kept.items()}
-                for result in self._job.results(**given, **lookups).values():
+                parts = {name: hide(rows.filter(which), self._all_hidden) for name, rows in inputs.items()}
+                for result in self._job.results(**parts, **lookups).values():
                     compute(reveal(result, self._all_hidden))
 
             yield compute_those
 
     @contextmanager
-    def _given(self, located: DataFrame, verdicts: pa.Table | None) -> Iterator[dict[str, DataFrame]]:
+    def _function_inputs(
+        self, located: DataFrame, verdicts: pa.Table | None
+    ) -> Iterator[dict[str, DataFrame]]:
         """What the function is given of each input, kept while the block runs."""
         passed = ~F.col(BAD)
         if verdicts is not None:
             passed &= ~F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
-        kept = {}
+        inputs = {}
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
-            kept[name] = self._good(name, decoded, decoded.frame.filter(passed)).persist()
+            inputs[name] = self._good(name, decoded, decoded.frame.filter(passed)).persist()
         try:
-            yield kept
+            yield inputs
         finally:
-            for rows in kept.values():
+            for rows in inputs.values():
                 rows.unpersist()
 
     def to_write(self, rows: DataFrame) -> DataFrame:
@@ -317,8 +319,8 @@ class RowPass:
             return decoded
         # Of a table in pieces Spark 4.1.3 reads none behind one without rows, such as a batch without a copy gives.
         rows = decoded.frame.sparkSession.createDataFrame(verdicts.combine_chunks())
-        told_by = [name for name in rows.columns if name != _VERDICT]
-        marked = decoded.frame.join(F.broadcast(rows), told_by, "left")
+        key = [name for name in rows.columns if name != _VERDICT]
+        marked = decoded.frame.join(F.broadcast(rows), key, "left")
         name = "sequence" if self._by_sequence else "origin"
         reason = (
             "the sequence is far beyond all that was seen of its producer"
@@ -357,7 +359,7 @@ class PassedRows:
     _names: tuple[str, ...]
     _persisted: tuple[DataFrame, ...] = ()
     _joining: frozenset[str] = frozenset()
-    _given: Callable[[], pa.Table] | None = None
+    _copies_read: Callable[[], pa.Table] | None = None
 
     @property
     def rows(self) -> DataFrame:
@@ -393,7 +395,7 @@ class PassedRows:
 
         Args:
             written: The rows that the table's files hold.
-            places: Gives their coordinates, as `once.places_in` does; asked where the function may multiply rows.
+            places: Gives their coordinates, as `once.places_in` does; called where the function may multiply rows.
             table: The table.
 
         Raises:
@@ -402,7 +404,7 @@ class PassedRows:
         """
         table = table or self._target
         if table in self._joining:
-            require_once(table, places(), self._given)
+            require_once(table, places(), self._copies_read)
         result = self._counts.get("result", table)
         rows = (
             [written] if len(self._names) == 1 else [result[f"rows_of_{i}"] for i in range(len(self._names))]
@@ -412,7 +414,7 @@ class PassedRows:
                 f"{written} rows were written where {result['rows']} came out of the function for {table}; "
                 "nothing was committed, and the job can be started again"
             )
-        found = {}
+        accounts = {}
         for name, count in zip(self._names, rows, strict=True):
             read = self._counts.get("read", name)
             terms = _terms(read["read"], read, count, "")
@@ -421,15 +423,15 @@ class PassedRows:
                     f"the function made {count} rows for {table} of {read['passed']}: it joined something with several "
                     "rows for one key; nothing of the batch was committed (hw.enrich names the keys)"
                 )
-            found[name] = terms
-        return found
+            accounts[name] = terms
+        return accounts
 
     @property
     def max_event_time_us(self) -> int | None:
         """The greatest event time of the rows that passed, or of the target's where the job takes it from these."""
         read = [self._counts.get("read", name) for name in self._names]
         newest = (
-            found.get("max_event_time_us") for found in (*read, self._counts.get("result", self._target))
+            counts.get("max_event_time_us") for counts in (*read, self._counts.get("result", self._target))
         )
         return max((time_us for time_us in newest if time_us is not None), default=None)
 
@@ -437,7 +439,7 @@ class PassedRows:
         """The terms by topic and partition; empty where there are too many to count."""
         result = self._counts.get("result", table or self._target)
         reads = [self._counts.get("read", name) for name in self._names]
-        found: dict[str, dict[int, dict[str, int]]] = {}
+        by_topic: dict[str, dict[int, dict[str, int]]] = {}
         for i, (topic, partition) in enumerate(self._counts.places):
             read = {
                 f"{term}_{i}": sum(each.get(f"{term}_{i}", 0) for each in reads)
@@ -445,8 +447,8 @@ class PassedRows:
             }
             # A record is exactly one of the three; to count it once more by partition would cost and prove nothing.
             terms = _terms(sum(read.values()), read, result[f"rows_{i}"], f"_{i}")
-            found.setdefault(topic, {})[partition] = terms
-        return found
+            by_topic.setdefault(topic, {})[partition] = terms
+        return by_topic
 
 
 def _terms(count: int, read: Mapping[str, Any], written: int, suffix: str) -> dict[str, int]:
@@ -468,10 +470,10 @@ class _Counts:
     """What is observed at some places on the way, in all and by partition."""
 
     def __init__(self, ranges: Ranges, *, of_tables: bool) -> None:
-        places = [(topic, partition) for topic, found in ranges.items() for partition in found]
+        places = [(topic, partition) for topic, partitions in ranges.items() for partition in partitions]
         self.ranges, self.places = ranges, places if len(places) <= _MOST_PARTITIONS else []
         self._of_tables = of_tables
-        self._taken: dict[tuple[str, str], Observation] = {}
+        self._observations: dict[tuple[str, str], Observation] = {}
         self._observed: dict[tuple[str, str], tuple[DataFrame, list[Column]]] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._as_passed: dict[str, str] = {}
@@ -494,9 +496,9 @@ class _Counts:
                     here &= F.col(TOPIC) == topic
                 terms += [_count(here & c).alias(f"{term}_{i}") for term, c in by_partition.items()]
         self._names[where] = str(uuid4())
-        self._taken[where] = Observation(self._names[where])
+        self._observations[where] = Observation(self._names[where])
         self._observed[where] = df, [*terms, *more]
-        return df.observe(self._taken[where], *terms, *more)
+        return df.observe(self._observations[where], *terms, *more)
 
     def derive(self, table: str, result: DataFrame, name: str) -> bool:
         """Takes what passed of an input for what comes out for a table, if that must be the same."""
@@ -512,21 +514,21 @@ class _Counts:
             return {
                 term.replace("passed", "rows"): n for term, n in read.items() if term.startswith("passed")
             }
-        taken = self._taken.get((kind, name))
-        if taken is None:
+        observation = self._observations.get((kind, name))
+        if observation is None:
             return {}
         try:
-            return dict(taken.get)
+            return dict(observation.get)
         except JvmError as error:
             if "java.lang.AssertionError" not in str(error):
                 raise
-        return self._told_apart(kind, name)
+        return self._observed_apart(kind, name)
 
-    def _told_apart(self, kind: str, name: str) -> dict[str, Any]:
+    def _observed_apart(self, kind: str, name: str) -> dict[str, Any]:
         """What is observed at a place that a pass did not come by: Spark saw that nothing would come out of it."""
         rows, terms = self._observed[kind, name]
         if kind == "result":
             return Counter()
-        self._taken[kind, name] = taken = Observation()
-        rows.observe(taken, *terms).write.format("noop").mode("append").save()
-        return dict(taken.get)
+        self._observations[kind, name] = observation = Observation()
+        rows.observe(observation, *terms).write.format("noop").mode("append").save()
+        return dict(observation.get)

@@ -54,12 +54,12 @@ class ScdStage(RowStage):
         self._target = plan.job.target
         (self._name,) = plan.job.inputs
         self._changes = context.home.table(self._target.changes_table)
-        self._kept_as = T.StructType()
+        self._changes_schema = T.StructType()
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
         super().prepare()
-        self._kept_as = self._context.transaction(self._changes).schema
+        self._changes_schema = self._context.transaction(self._changes).schema
 
     def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, or finds that it was committed before the driver died.
@@ -79,16 +79,16 @@ class ScdStage(RowStage):
                 with self._lookups.looked_at():
                     return self._pass.over(records, verdicts, ranges, pinned.frames, failing=failing)
 
-            def told(passed: PassedRows) -> tuple[DataFrame, _Counts]:
+            def events_of(passed: PassedRows) -> tuple[DataFrame, _Counts]:
                 events = self._events(passed.rows, batch).persist()
                 try:
-                    return events, _Counts(self._told_of(events), self._target.keys)
+                    return events, _Counts(self._flags_of(events), self._target.keys)
                 except Exception:
                     events.unpersist()
                     raise
 
             blamed = self._blamed(records, verdicts, pinned, ranges, batch)
-            passed, (events, counts) = without_failing(over, told, blamed)
+            passed, (events, counts) = without_failing(over, events_of, blamed)
             try:
                 passed.judge(batch)
                 accounting = counts.in_all(
@@ -113,16 +113,16 @@ class ScdStage(RowStage):
         """The change events with the types of the table that keeps them, and whether they can be applied."""
         nameless = any_of(self._target.missing)
         marked = rows.select("*", self._target.deletes.alias(DELETED), nameless.alias(_NAMELESS))
-        there = {*marked.columns}
+        columns = {*marked.columns}
         values = [
-            (col(f.name) if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
-            for f in self._kept_as.fields
+            (col(f.name) if f.name in columns else F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in self._changes_schema.fields
             if not is_reserved(f.name)
         ]
-        kept = marked.select(*values, DELETED, _NAMELESS, KEY, RAW, HEADERS, *ROW_COLUMNS)
-        return kept.withColumns(commit_columns(batch, self._generation))
+        events = marked.select(*values, DELETED, _NAMELESS, KEY, RAW, HEADERS, *ROW_COLUMNS)
+        return events.withColumns(commit_columns(batch, self._generation))
 
-    def _told_of(self, events: DataFrame) -> pa.Table:
+    def _flags_of(self, events: DataFrame) -> pa.Table:
         keys = cols(self._target.keys)
         return events.select(*keys, DELETED, _NAMELESS, *PLACE, GENERATION).toArrow()
 
@@ -161,9 +161,11 @@ class ScdStage(RowStage):
                 changes = self._context.transaction(self._changes)
                 applied = apply_changes(self._target, transaction, changes, named, keys)
                 terms = {**entry.accounting[self._name], "held": applied.held}
-                told = replace(entry, accounting={self._name: terms}).to_json()
+                metadata = replace(entry, accounting={self._name: terms}).to_json()
                 self._context.step(self._job.name, "before commit", entry.batch)
-                transaction.commit(self._app_id, entry.batch, told, applied.files, removed=applied.removed)
+                transaction.commit(
+                    self._app_id, entry.batch, metadata, applied.files, removed=applied.removed
+                )
                 return
             except conflicts():
                 if not tries_left:
@@ -187,8 +189,8 @@ class _Counts:
             "nameless": events[_NAMELESS],
         }
         self._of: dict[tuple[str, int], dict[str, int]] = {}
-        counted = pa.table({TOPIC: events[TOPIC], PARTITION: events[PARTITION]} | flags)
-        summed = counted.group_by([TOPIC, PARTITION]).aggregate([(name, "sum") for name in flags])
+        flagged = pa.table({TOPIC: events[TOPIC], PARTITION: events[PARTITION]} | flags)
+        summed = flagged.group_by([TOPIC, PARTITION]).aggregate([(name, "sum") for name in flags])
         for row in summed.to_pylist():
             self._of[row[TOPIC], row[PARTITION]] = {name: row[f"{name}_sum"] for name in flags}
         self.total = {name: sum(of[name] for of in self._of.values()) for name in flags}
@@ -201,13 +203,13 @@ class _Counts:
         """The same by topic and partition."""
         none = dict.fromkeys(self.total, 0)
         return {
-            topic: {p: _split(terms, self._of.get((topic, p), none)) for p, terms in found.items()}
-            for topic, found in partitions.items()
+            topic: {p: _split(terms, self._of.get((topic, p), none)) for p, terms in of_topic.items()}
+            for topic, of_topic in partitions.items()
         }
 
 
 def _split(terms: Mapping[str, int], of: Mapping[str, int]) -> dict[str, int]:
-    """What was written is told apart: changes, deletes, and events for quarantine."""
+    """Splits the events that were written into changes, deletes, and events for quarantine."""
     rest = {name: value for name, value in terms.items() if name != "written"}
-    counted = {"changed": of["changed"], "deleted": of["deleted"]}
-    return {**rest, **counted, "quarantined": terms["quarantined"] + of["nameless"]}
+    changes = {"changed": of["changed"], "deleted": of["deleted"]}
+    return {**rest, **changes, "quarantined": terms["quarantined"] + of["nameless"]}

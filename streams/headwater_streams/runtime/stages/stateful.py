@@ -33,7 +33,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
-from headwater_streams.runtime.stages.failing_rows import Found, failing_to_come
+from headwater_streams.runtime.stages.failing_rows import FailingByInput, failing_to_come
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sources.decode import Decoded
@@ -114,7 +114,7 @@ class StatefulInput(ABC):
 
     @abstractmethod
     def prepare(self, last: LedgerEntry | None) -> None:
-        """Checks that lateness can be told, and takes up where the last run ended.
+        """Checks that late rows can be recognised, and takes up where the last run ended.
 
         Args:
             last: The generation's newest entry.
@@ -135,7 +135,7 @@ class StatefulInput(ABC):
         """
 
     @abstractmethod
-    def given(self, batch_input: BatchInput) -> DataFrame:
+    def rows_for_function(self, batch_input: BatchInput) -> DataFrame:
         """A batch's rows as the function is given them, read again, with their coordinates."""
 
     @abstractmethod
@@ -151,11 +151,11 @@ class StatefulInput(ABC):
 
     def _without_failing(self, decoded: Decoded) -> Decoded:
         """The rows of a batch, of which those are bad for which the function is known to raise."""
-        known = self._failing.get(self.name)
-        return decoded.with_problem(decoded.frame, problem_of(known)) if known else decoded
+        failing = self._failing.get(self.name)
+        return decoded.with_problem(decoded.frame, problem_of(failing)) if failing else decoded
 
     @cached_property
-    def _failing(self) -> Found:
+    def _failing(self) -> FailingByInput:
         return failing_to_come(self._checkpoint)
 
     @property
@@ -197,7 +197,7 @@ class StatefulInput(ABC):
         return newest_us // _US_PER_MS - self._delay_us // _US_PER_MS
 
     def watermark_read(self, last: LedgerEntry) -> int | None:
-        """The input's watermark behind the batch of an entry that does not say it, as its table tells; None where
+        """The input's watermark behind the batch of an entry that does not say it, by its table; None where
         nothing does."""
         versions = next((s.versions for s in last.sources if s.input == self.name and s.versions), None)
         newest_us = None if versions is None else self.reader.newest_until(versions[1])
@@ -229,10 +229,10 @@ class StatefulInput(ABC):
         self._context.step(self._plan.job.name, "before quarantine", batch)
         rows = quarantine_rows(rejected, batch, self._generation)
         table = self._plan.job.target.quarantine_table
-        known = self._failing.get(self.name)
-        if known:
+        failing_rows = self._failing.get(self.name)
+        if failing_rows:
             # They became known after a try of the batch that may have committed the others: two commits, two marks.
-            failing = F.coalesce(problem_of(known).condition, F.lit(False))
+            failing = F.coalesce(problem_of(failing_rows).condition, F.lit(False))
             count = rows.filter(failing).count()
             if count:
                 of_function = rows.filter(failing)

@@ -53,7 +53,7 @@ from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.columns import cols
 from headwater_streams.spark.hidden_columns import reveal
 
-_NOW, _KNOWN = "_now", "_known"
+_NOW, _BEFORE = "_now", "_before"
 EMITTED_METRIC = "headwater_emitted"
 """The observation of the windows that Spark gave: how many (`windows`), the rows in them (`rows`), and where these are
 to be found: the bounds of all windows (`start_us`, `end_us`), or the batch that read the first row (`since`)."""
@@ -176,55 +176,58 @@ class WindowStage:
         read = again.source(self._job.inputs[self._name])
         if self.values is not None and read is not None:
             self._ranges.note(0, read.ranges)
-        made = [c.entry for c in since_rebuilt(lineage(self._table)) if c.entry is not None]
+        entries = [c.entry for c in since_rebuilt(lineage(self._table)) if c.entry is not None]
         if self._is_final:
             metrics = result.metrics
             placed = observed(metrics, PLACED_METRIC, "placed") if self._window.overlapping else None
             waiting = self._entering.of(metrics, "window") if placed is None else placed
             waiting -= observed(metrics, EMITTED_METRIC)
-            expected = sum(terms.get("open", 0) for entry in made for terms in entry.accounting.values())
+            expected = sum(terms.get("open", 0) for entry in entries for terms in entry.accounting.values())
             if waiting != expected:
                 self._refuse(f"{waiting} rows would wait in open windows, and {expected} do")
-        elif not any(entry.kind == "backfill" for entry in made):  # a repair folds rows that the state lacks
+        # A repair folds rows that the state lacks.
+        elif not any(entry.kind == "backfill" for entry in entries):
             self._require_table_windows(result.kept(), again)
 
     def _require_table_windows(self, df: DataFrame, again: WarmUp) -> None:
         """Compares the rows of each window that is open with those that it counts in the table."""
         table = self._context.spark.read.format("delta").load(str(self._table))
         since = again.watermark_ms
-        warm, there, tells = df, table, True
+        warm, in_table, names_ends = df, table, True
         if since > NO_WATERMARK_MS:
             warm = df.filter(F.unix_millis(F.col(f"{WINDOW_KEY}.window_end")) > since)
             # A table that does not say when its windows end does not say either which of them should be open.
-            tells = dict(table.dtypes).get(WINDOW_END) == "timestamp"
-            there = table.filter(F.unix_millis(WINDOW_END) > since) if tells else table
+            names_ends = dict(table.dtypes).get(WINDOW_END) == "timestamp"
+            in_table = table.filter(F.unix_millis(WINDOW_END) > since) if names_ends else table
         keys, nothing = cols(self._job.target.keys), F.lit(0).cast("long")
-        now = warm.select(*keys, F.col(ROWS).alias(_NOW), nothing.alias(_KNOWN))
-        known = there.select(*keys, nothing.alias(_NOW), F.col(ROWS).alias(_KNOWN))
-        counts = now.union(known).groupBy(*keys).agg(*[F.sum(name).alias(name) for name in (_NOW, _KNOWN)])
-        wrong = counts.filter((F.col(_NOW) != F.col(_KNOWN)) & ((F.col(_NOW) > 0) | F.lit(tells)))
+        now = warm.select(*keys, F.col(ROWS).alias(_NOW), nothing.alias(_BEFORE))
+        before = in_table.select(*keys, nothing.alias(_NOW), F.col(ROWS).alias(_BEFORE))
+        counts = now.union(before).groupBy(*keys).agg(*[F.sum(name).alias(name) for name in (_NOW, _BEFORE)])
+        wrong = counts.filter((F.col(_NOW) != F.col(_BEFORE)) & ((F.col(_NOW) > 0) | F.lit(names_ends)))
         one = wrong.agg(F.count(F.lit(1)).alias("windows"), F.first(F.struct("*")).alias("one")).first()
         assert one is not None
         if one["windows"]:
             place = ", ".join(f"{key} {one['one'][key]}" for key in self._job.target.keys)
             self._refuse(
                 f"{one['windows']} open windows would count other rows than in the table; that of {place} has "
-                f"{one['one'][_KNOWN]} there, and would have {one['one'][_NOW]}"
+                f"{one['one'][_BEFORE]} there, and would have {one['one'][_NOW]}"
             )
 
-    def _refuse(self, found: str) -> None:
+    def _refuse(self, difference: str) -> None:
         name = self._job.name
         raise IncompatibleStateError(
-            f"job {name!r}: read again, its input does not give the state that the last generation had: {found}. "
+            f"job {name!r}: read again, its input does not give the state that the last generation had: {difference}. "
             "What can be done: put back what was changed in the job or its input, or begin a new generation with an "
             f"empty table: headwater jobs rebuild {name}"
         )
 
     def _newest_by(self, metrics: dict[str, Any]) -> int | None:
         """The greatest event time that a topic had shown by now; None where older batches did not say."""
-        found = metrics.get(read_metric(self._name), {}).get(NEWEST)
-        if found is not None and self._knows_newest:
-            self._newest_us = int(found) if self._newest_us is None else max(int(found), self._newest_us)
+        newest_us = metrics.get(read_metric(self._name), {}).get(NEWEST)
+        if newest_us is not None and self._knows_newest:
+            self._newest_us = (
+                int(newest_us) if self._newest_us is None else max(int(newest_us), self._newest_us)
+            )
         return self._newest_us
 
     def _computed(self, result: BatchResult) -> tuple[DataFrame, pa.Table | None]:

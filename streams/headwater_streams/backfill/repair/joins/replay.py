@@ -25,7 +25,7 @@ from headwater_streams.operators.recording import Place, counting
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.stages.failing_rows import Found
+from headwater_streams.runtime.stages.failing_rows import FailingByInput
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import gone_until
 from headwater_streams.runtime.stages.narrowing import problem_of
@@ -92,7 +92,7 @@ class JoinReplay:
         plan: JobPlan,
         backfill: BackfillPlan,
         entries: Sequence[LedgerEntry],
-        failing: Found = MappingProxyType({}),
+        failing: FailingByInput = MappingProxyType({}),
     ) -> None:
         """Args: the job; its repair; its batches up to the version that was planned on; the rows for which the function
         is known to raise."""
@@ -105,7 +105,7 @@ class JoinReplay:
         self._pinned: Mapping[str, PinnedInput] = {self._left: backfill.pinned, self._right: backfill.partner}
         self._watermark_us = Watermark.of(entries[-1]).at_us
 
-    def leaving_out(self, failing: Found) -> "JoinReplay":
+    def leaving_out(self, failing: FailingByInput) -> "JoinReplay":
         """The same without some rows, for which the function raises."""
         return JoinReplay(self._context, self._plan, self._backfill, self._entries, failing)
 

@@ -56,7 +56,7 @@ from headwater_streams.operators.windows.session import SessionWindow
 from headwater_streams.operators.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.stages.failing_rows import compute_given
+from headwater_streams.runtime.stages.failing_rows import compute_function
 from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.spark.columns import cols
@@ -150,7 +150,7 @@ def _failing(
     """The rows for which the function raises, of all: a session may be two, or begin later, without one of them."""
     given = {draft.input_name: replay.given()}
     try:
-        compute_given(job_plan, given)
+        compute_function(job_plan, given)
     except Exception as error:
         return found_among(job_plan, given, live, f"job {draft.job!r}", error)[draft.input_name]
     return {}
