@@ -32,7 +32,7 @@ Each statement becomes the job that a Python module would have declared, run and
   `mode = 'scd1'` or `'scd2'` is `hw.scd1` or `hw.scd2`, with `sequence_by`, `apply_as_deletes`, `except_columns` and
   `track_history_columns`.
 
-What is wrong is told with the file and the line, before anything runs.
+Errors name the file and the line, before anything runs.
 """
 
 from headwater_streams.streaming_sql.load import load_sql

@@ -75,46 +75,46 @@ def call(script: Script, name: str, place: Place) -> Any:
     function = FUNCTIONS.get(name.lower())
     if function is None:
         place.fail(f"there is no function {name!r} here; there are {', '.join(FUNCTIONS)}")
-    given: list[Any] = []
+    positional: list[Any] = []
     named: dict[str, Any] = {}
     while not script.take(")"):
-        if given or named:
+        if positional or named:
             script.expect(",")
         value = argument(script)
         if script.take("=>"):
             named[str(value).lower()] = argument(script)
         else:
-            given.append(value)
+            positional.append(value)
     signature = inspect.signature(function)
     try:
-        signature.bind(*given, **named)
+        signature.bind(*positional, **named)
     except TypeError as error:
-        place.fail(f"{name}(...): {error}; it takes {_taken(signature)}", error)
-    return place.of(lambda: function(*given, **named))
+        place.fail(f"{name}(...): {error}; it takes {_parameters_of(signature)}", error)
+    return place.of(lambda: function(*positional, **named))
 
 
-def _taken(signature: inspect.Signature) -> str:
+def _parameters_of(signature: inspect.Signature) -> str:
     """The arguments by their names, those that must be given first; their Python types say nothing in SQL."""
     needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
     return ", ".join(needed + [f"{name} => ..." for name in signature.parameters if name not in needed])
 
 
-def items_of(script: Script, *, begun: bool = False) -> tuple[Any, ...]:
+def items_of(script: Script, *, has_first: bool = False) -> tuple[Any, ...]:
     """Reads the arguments behind a bracket, up to the one that closes it.
 
     Args:
         script: The script.
-        begun: Whether the first was read already.
+        has_first: Whether the first was read already.
 
     Raises:
         JobDefinitionError: One is wrong.
     """
-    found: list[Any] = []
+    items: list[Any] = []
     while not script.take(")"):
-        if found or begun:
+        if items or has_first:
             script.expect(",")
-        found.append(argument(script))
-    return tuple(found)
+        items.append(argument(script))
+    return tuple(items)
 
 
 def _number(text: str) -> int | float:

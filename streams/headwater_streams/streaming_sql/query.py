@@ -72,9 +72,9 @@ class Group:
     def keys(self) -> tuple[str, ...]:
         """The outputs that name a row; a window's end follows from its start, but where windows begin alike."""
         bounds = BOUNDS[: 2 if self.window[:1] == ("cumulate",) else 1] if self.window else ()
-        wanted = set(map(folded, (*self.by, *bounds)))
+        key_columns = set(map(folded, (*self.by, *bounds)))
         return tuple(
-            output.name for output in self.outputs if output.column and folded(output.column) in wanted
+            output.name for output in self.outputs if output.column and folded(output.column) in key_columns
         )
 
 
@@ -115,7 +115,7 @@ class Query:
             if len(rows.columns) != len(united.columns):
                 place.fail(f"UNION ALL of {len(united.columns)} columns and {len(rows.columns)}")
             names = zip(rows.columns, united.columns, strict=True)
-            renamed = rows.select(*[col(name).alias(wanted) for name, wanted in names])
+            renamed = rows.select(*[col(name).alias(alias) for name, alias in names])
             united = place.of(partial(union, united, renamed))
         return united
 
@@ -154,9 +154,9 @@ class Query:
         windowed = group.place.of(lambda: _windowed(rows, group))
         aggregates = [output for output in group.outputs if output.column is None]
         columns = [(o.piece.place, F.expr(o.piece.text).alias(o.name)) for o in aggregates]
-        found = _judged(windowed.agg, columns)
+        aggregated = _judged(windowed.agg, columns)
         order = [col(output.column or output.name).alias(output.name) for output in group.outputs]
-        return group.place.of(lambda: found.select(*order))
+        return group.place.of(lambda: aggregated.select(*order))
 
 
 def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:

@@ -14,7 +14,7 @@ from headwater_streams.base.errors import JobDefinitionError, StreamsError
 from headwater_streams.spark.spark_errors import first_sentence
 from headwater_streams.streaming_sql.words import in_sql
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 _TEXTS = (TokenType.STRING, TokenType.IDENTIFIER)
 
 
@@ -32,8 +32,8 @@ class Place:
         """Raises `JobDefinitionError` with the place before the message."""
         raise JobDefinitionError(f"{self}: {message}") from cause
 
-    def of(self, call: Callable[[], Found]) -> Found:
-        """What the call gives; what it says is wrong is said of this place.
+    def of(self, call: Callable[[], Result]) -> Result:
+        """What the call gives; its error gets this place.
 
         Raises:
             JobDefinitionError: Spark or the library refused.
@@ -78,10 +78,10 @@ class Script:
         try:
             self._tokens = _tokens(text)
         except TokenError as error:
-            told = "the text or comment that begins here is not closed; end it with its quote, or with */"
+            message = "the text or comment that begins here is not closed; end it with its quote, or with */"
             if "Numeric" in str(error.__cause__):
-                told = "x'...' takes hexadecimal digits"
-            Place(path, _broken_line(text)).fail(told, error)
+                message = "x'...' takes hexadecimal digits"
+            Place(path, _broken_line(text)).fail(message, error)
         self._require_pairs()
 
     def _require_pairs(self) -> None:
@@ -169,8 +169,8 @@ class Script:
         """
         if self.is_read or not is_name(self._tokens[self._at]):
             self.fail(f"{what} was to come")
-        found: str = self.token(what).text
-        return found
+        text: str = self.token(what).text
+        return text
 
     def dotted(self, what: str) -> str:
         """Reads names with dots between them.
@@ -178,10 +178,10 @@ class Script:
         Raises:
             JobDefinitionError: Something else comes next.
         """
-        found = self.name(what)
+        dotted = self.name(what)
         while self.take("."):
-            found += "." + self.name(what)
-        return found
+            dotted += "." + self.name(what)
+        return dotted
 
     def until(self, *words: str) -> list[Token]:
         """Reads up to one of the words, a closing bracket or a semicolon, over what stands in brackets of its own."""
@@ -212,8 +212,8 @@ class Script:
 
 
 def _tokens(text: str) -> list[Token]:
-    found: list[Token] = Dialect.get_or_raise("spark").tokenize(text)
-    return found
+    tokens: list[Token] = Dialect.get_or_raise("spark").tokenize(text)
+    return tokens
 
 
 def _broken_line(text: str) -> int:

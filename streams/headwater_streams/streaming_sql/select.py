@@ -100,14 +100,14 @@ def _read_one(script: Script) -> Query:
 
 
 def _split(script: Script) -> list[list[Token]]:
-    found = []
+    items = []
     while True:
         item = script.until(",", *_CLAUSES)
         if not item:
             script.fail("a column was to come")
-        found.append(item)
+        items.append(item)
         if not script.take(","):
-            return found
+            return items
 
 
 def _source(script: Script) -> Source:
@@ -187,7 +187,7 @@ def _group(
         if kind in _WINDOWS and script.take(script.next_word, "("):
             # The time is a column: `Product.At` is one by that name, and p.At one of the input p.
             time = _column(script, qualifiers)[1] if script.comes_name else ""
-            arguments = items_of(script, begun=bool(time))
+            arguments = items_of(script, has_first=bool(time))
             if window or not time or 1 + len(arguments) not in _WINDOWS[kind]:
                 here.fail(f"GROUP BY has one window, {WINDOW_SHAPES[kind]}")
             window = (kind, time, *map(str, arguments))

@@ -73,9 +73,9 @@ def read_statement(script: Script) -> Statement:
 
 
 def _constraints(script: Script, places: dict[str, Place]) -> tuple[Check, ...]:
-    found: list[Check] = []
+    checks: list[Check] = []
     while not script.take(")"):
-        if found:
+        if checks:
             script.expect(",")
         place = script.place
         script.expect("CONSTRAINT")
@@ -90,8 +90,8 @@ def _constraints(script: Script, places: dict[str, Place]) -> tuple[Check, ...]:
         script.expect(")")
         where = next((side for side in ("input", "output") if script.take("ON", side.upper())), None)
         action = _action(script) if script.take("ON", "VIOLATION") else None
-        found.append(_check(name, piece.text, where, action, place))
-    return tuple(found)
+        checks.append(_check(name, piece.text, where, action, place))
+    return tuple(checks)
 
 
 def _action(script: Script) -> str:
@@ -104,32 +104,32 @@ def _action(script: Script) -> str:
 def _check(name: str, text: str, where: str | None, action: str | None, place: Place) -> Check:
     level = "batch" if has_aggregate(text) else "row"
     default = "fail" if level == "batch" else "quarantine"
-    taken = action or default
-    if taken == "quarantine" and level == "batch":
+    effective = action or default
+    if effective == "quarantine" and level == "batch":
         place.fail(
             f"check {name!r} is about a batch, which cannot go to quarantine; write ON VIOLATION FAIL or WARN"
         )
-    if taken == "quarantine" and where == "output":
+    if effective == "quarantine" and where == "output":
         place.fail(
             f"check {name!r}: a row goes to quarantine where it comes in; leave ON OUTPUT out, or write ON VIOLATION "
             "FAIL or WARN"
         )
     try:
-        return Check(name, text, on=where, level=level, action=taken)  # type: ignore[arg-type]
+        return Check(name, text, on=where, level=level, action=effective)  # type: ignore[arg-type]
     except InvalidCheckError as error:
         place.fail(str(error), error)
 
 
 def _options(script: Script) -> dict[str, Any]:
     script.expect("(")
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     while not script.take(")"):
-        if found:
+        if options:
             script.expect(",")
         place = script.place
         name = script.name("an option").lower()
         if name not in OPTIONS:
             place.fail(f"WITH has no {name!r}; it has {', '.join(OPTIONS)}")
         script.expect("=")
-        found[name] = argument(script)
-    return found
+        options[name] = argument(script)
+    return options

@@ -4,9 +4,9 @@ import re
 
 _ARGUMENTS = "event_time|watermark|schema|within|columns|header|origin|max_ahead|format"
 # In this order: what stands first is longer, or is part of what stands later.
-_SAID = [
-    (re.compile(pattern), said)
-    for pattern, said in (
+_REPLACEMENTS = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (r"write mode='update' and keys=\[\.\.\.\], the columns of by=", "write WITH (mode = 'update')"),
         (r"let it return hw\.latest\(\.\.\.\), or write target=hw\.scd1\(\.\.\.\)",
          "write WITH (mode = 'scd1', keys = (...), sequence_by = ...)"),
@@ -28,12 +28,12 @@ _SAID = [
         (r"make every= at most size", "let them begin at most their length apart"),
         (r"a list, \['([^']*)'\]", r"a list, (\1)"),
         (r"a row-by-row function", "a SELECT without GROUP BY"),
-        (r"hw\.join\(\.\.\., how='(\w+)'\)", lambda found: f"{found[1].upper()} JOIN"),
+        (r"hw\.join\(\.\.\., how='(\w+)'\)", lambda match: f"{match[1].upper()} JOIN"),
         (r"write how='inner'", "write JOIN"),
-        (r"\bhow='(\w+)'", lambda found: f"{found[1].upper()} JOIN"),
+        (r"\bhow='(\w+)'", lambda match: f"{match[1].upper()} JOIN"),
         (r"\b(?:with )?(mode|late|state)=('[^']*')", r"WITH (\1 = \2)"),
         (r"\bon='output'", "ON OUTPUT"),
-        (r"\baction='(\w+)'", lambda found: f"ON VIOLATION {found[1].upper()}"),
+        (r"\baction='(\w+)'", lambda match: f"ON VIOLATION {match[1].upper()}"),
         (r"only select and withColumn may follow (hw\.\w+\(\.\.\.\)|\.agg\(\.\.\.\))",
          "nothing may follow it but the columns of SELECT"),
         (r"hw\.union\(\.\.\.\)", "UNION ALL"),
@@ -59,6 +59,6 @@ def in_sql(message: str) -> str:
         >>> in_sql("table 'a.b': mode 'update' needs keys=[...], the columns that name a row")
         "table 'a.b': mode 'update' needs WITH (keys = (...)), the columns that name a row"
     """
-    for pattern, said in _SAID:
-        message = pattern.sub(said, message)
+    for pattern, replacement in _REPLACEMENTS:
+        message = pattern.sub(replacement, message)
     return message
