@@ -33,9 +33,9 @@ def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list
     jobs: dict[str, Job] = {}
     for reference in references:
         for job in _load(reference, search):
-            known = jobs.setdefault(job.name, job)
-            if _place(known) != _place(job):
-                raise _of_one_name(known, job)
+            earlier = jobs.setdefault(job.name, job)
+            if _place(earlier) != _place(job):
+                raise _of_one_name(earlier, job)
     by_table: dict[str, tuple[Job, str]] = {}
     for job in jobs.values():
         for target in job.targets:
@@ -59,18 +59,18 @@ def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list
 
 
 def _load(reference: str, search: Sequence[Path]) -> list[Job]:
-    where, separator, wanted = reference.rpartition(":")
+    where, separator, name = reference.rpartition(":")
     if not separator:
-        where, wanted = reference, ""
+        where, name = reference, ""
     jobs = load_sql(_find(where, search)) if where.endswith(".sql") else _load_module(where, search)
     named: dict[str, Job] = {}
     for job in jobs:
         if named.setdefault(job.name, job) is not job:
             raise _of_one_name(named[job.name], job)
-    if wanted:
-        jobs = [job for job in jobs if job.name == wanted]
+    if name:
+        jobs = [job for job in jobs if job.name == name]
         if not jobs:
-            raise JobDefinitionError(f"{where}: no job {wanted!r}; its jobs are {', '.join(named)}")
+            raise JobDefinitionError(f"{where}: no job {name!r}; its jobs are {', '.join(named)}")
     return jobs
 
 

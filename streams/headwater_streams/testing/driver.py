@@ -110,8 +110,8 @@ class JobDriver:
         """
         read = sorted({name for job in self._jobs for name in job.topic_names})
         if topic not in read and not self._log.has(topic):
-            told = f"they read {', '.join(read)}" if read else "they read none"
-            raise ValueError(f"no job here reads the topic {topic!r}; {told}")
+            hint = f"they read {', '.join(read)}" if read else "they read none"
+            raise ValueError(f"no job here reads the topic {topic!r}; {hint}")
         start = self._end(topic, partition) if offset is None else offset
         moment = (
             datetime.fromisoformat(timestamp)
@@ -177,12 +177,12 @@ class JobDriver:
         self.send(topic, {**columns, str(declared[0].event_time): to}, partition=partition, timestamp=to)
 
     def _append(self, topic: str, partition: int, records: Sequence[dict[str, Any]]) -> None:
-        known = self._end(topic, partition)
+        end = self._end(topic, partition)
         if not records:
             return
         offsets = [record["offset"] for record in records]
         delivery = _Delivery((topic, partition), records, (min(offsets), max(offsets) + 1))
-        self._next[topic, partition] = max(delivery.span[1], known)
+        self._next[topic, partition] = max(delivery.span[1], end)
         if self._later or not self._follows(delivery):
             self._later.append(delivery)
         else:
@@ -228,7 +228,7 @@ class JobDriver:
         again, as a batch has each offset once, and all from its first to its last.
 
         Raises:
-            SimulatedCrash: A crash was asked for and its step was reached.
+            SimulatedCrash: The step of `crash_at` was reached.
         """
         try:
             self._run_batches()
@@ -249,8 +249,8 @@ class JobDriver:
             runner.run_once()
         except StreamingQueryException as error:
             failures = [query.failure() for query in runner.queries.values()]
-            found = next((failure for failure in failures if failure is not None), error)
-            raise found from None
+            failure = next((failure for failure in failures if failure is not None), error)
+            raise failure from None
         self._unread.clear()
 
     def crash_at(self, step: str, job: str | None = None) -> None:
@@ -302,8 +302,8 @@ class JobDriver:
         kinds = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
         if not columns or not all(name in kinds and _is_plain(kinds[name]) for name in columns):
             return None
-        found = table.to_pyarrow_dataset().to_table(columns=list(columns))
-        return list(zip(*[found[name].to_pylist() for name in columns], strict=True))
+        values = table.to_pyarrow_dataset().to_table(columns=list(columns))
+        return list(zip(*[values[name].to_pylist() for name in columns], strict=True))
 
     def ledger(self, table: str) -> list[LedgerEntry]:
         """The entries of a table's commits, oldest first."""
@@ -334,8 +334,8 @@ class JobDriver:
     def _step(self, job: str, step: str, batch: int) -> None:
         if self._crash is None:
             return
-        wanted, of = self._crash
-        if wanted == step and of in (None, job):
+        crash_step, of = self._crash
+        if crash_step == step and of in (None, job):
             self._crash = None
             raise SimulatedCrash(f"{job}, batch {batch}: {step}")
 
@@ -383,9 +383,9 @@ def _as_text(value: Any) -> str:
 def _headers(
     origin: tuple[str, str, int, int] | None, place: int, more: Mapping[str, bytes] | None
 ) -> list[dict[str, Any]] | None:
-    found: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in (more or {}).items()]
+    headers: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in (more or {}).items()]
     if origin is not None:
         cluster, topic, partition, offset = origin
         values = {"cluster": cluster, "topic": topic, "partition": partition, "offset": offset + place}
-        found += [{"key": f"headwater-origin-{k}", "value": str(v).encode()} for k, v in values.items()]
-    return found or None
+        headers += [{"key": f"headwater-origin-{k}", "value": str(v).encode()} for k, v in values.items()]
+    return headers or None

@@ -89,16 +89,16 @@ class RecordLog:
         return {row["partition"]: row["offset_min"] for row in first}
 
     def topic_id(self, topic: str) -> str | None:
-        """See `RecordSource`; the id of the topic's table, asked again when its first commit is another file."""
+        """See `RecordSource`; the id of the topic's table, read again when its first commit is another file."""
         try:
-            made = identity_of(self._root / topic / "_delta_log" / f"{0:020}.json")
+            first_commit = identity_of(self._root / topic / "_delta_log" / f"{0:020}.json")
         except FileNotFoundError:
             return None
-        known = self._ids.get(topic)
-        if known is None or known[0] != made:
-            found = table_id(self._root / topic)
-            known = self._ids[topic] = (made, found)
-        return known[1]
+        cached = self._ids.get(topic)
+        if cached is None or cached[0] != first_commit:
+            new_id = table_id(self._root / topic)
+            cached = self._ids[topic] = (first_commit, new_id)
+        return cached[1]
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """See `RecordSource`."""
@@ -111,11 +111,11 @@ class RecordLog:
         rows = (
             spark.read.format("delta").load(str(self._root / topic)).dropDuplicates(["partition", "offset"])
         )
-        wanted = F.lit(False)
+        condition = F.lit(False)
         for partition, (start, end) in ranges.items():
             inside = (F.col("offset") >= start) & (F.col("offset") < end)
-            wanted |= (F.col("partition") == partition) & inside
-        return rows.filter(wanted)
+            condition |= (F.col("partition") == partition) & inside
+        return rows.filter(condition)
 
     def held(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`; an offset delivered twice counts once."""
@@ -125,8 +125,8 @@ class RecordLog:
         """The records of a partition by their offsets; none of a topic that was not declared."""
         if not self.has(topic):
             return {}
-        found = DeltaTable(str(self._root / topic)).to_pyarrow_table(filters=[("partition", "=", partition)])
-        return {record["offset"]: record for record in found.to_pylist()}
+        rows = DeltaTable(str(self._root / topic)).to_pyarrow_table(filters=[("partition", "=", partition)])
+        return {record["offset"]: record for record in rows.to_pylist()}
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""
@@ -150,9 +150,9 @@ class RecordLog:
         lines = []
         for topic in declared.names:
             ends = {partition: end for partition, (_, end) in ranges.get(topic, {}).items()}
-            made = list(commits(self._root / topic))
-            later = (c.version for c in made if _goes_beyond(c, topic, ends))
-            version = next(later, len(made))
+            history = list(commits(self._root / topic))
+            later = (c.version for c in history if _goes_beyond(c, topic, ends))
+            version = next(later, len(history))
             lines.append(table_offset(str(self.topic_id(topic)), version))
         return lines
 
@@ -160,8 +160,8 @@ class RecordLog:
         return next((t for t in declared.names if self.topic_id(t) == offset.get("reservoirId")), None)
 
     def _ranges_of(self, topic: str, since: int, until: int | None) -> dict[str, dict[int, tuple[int, int]]]:
-        found = commits(self._root / topic, since=since, until=until)
-        return merge_ranges([s.ranges for c in found if c.entry is not None for s in c.entry.sources])
+        history = commits(self._root / topic, since=since, until=until)
+        return merge_ranges([s.ranges for c in history if c.entry is not None for s in c.entry.sources])
 
 
 def _goes_beyond(commit: Commit, topic: str, ends: Mapping[int, int]) -> bool:
