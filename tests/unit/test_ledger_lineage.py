@@ -9,7 +9,7 @@ import pytest
 from headwater_streams.backfill.rewind.sides import undone_of
 from headwater_streams.base.ledger_entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import last_entry, lineage, seen_of, since_rebuilt
-from headwater_streams.ledger.shared import made_again_after
+from headwater_streams.ledger.shared import recreated_topics_after
 
 SHADOW = "backfills/a/rebuilt/tables/gold/x"
 
@@ -134,7 +134,7 @@ def test_rows_of_a_generation_are_of_another_topic_from_the_next_one_on_that_beg
         begun(3, "renew"),
         begun(4, "renew", anew=["clicks", "taps"]),
     ]
-    assert [made_again_after(made, generation) for generation in (1, 2, 3, 4)] == [
+    assert [recreated_topics_after(made, generation) for generation in (1, 2, 3, 4)] == [
         {"clicks": 2, "taps": 4},
         {"clicks": 4, "taps": 4},
         {"clicks": 4, "taps": 4},

@@ -17,7 +17,7 @@ from headwater_streams.base.ledger_entry import (
 )
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.ledger.repairs import ROLLBACK, half_done, repairs_among
-from headwater_streams.ledger.shared import made_again
+from headwater_streams.ledger.shared import recreated_topics
 from headwater_streams.operators.dedup.intervals import IntervalSet
 from headwater_streams.runtime.lookups import Versions, versions_of
 from headwater_streams.storage.home import Home
@@ -142,7 +142,7 @@ class TableHistory:
         """The topics that were deleted and made again since the job read them first, each with the generation that
         began to read the newest one: rows of the generations before have the same offsets, of other records."""
         entries = (c.entry for c in self.commits if c.entry is not None)
-        return made_again(entry for entry in entries if self._job in (None, entry.job))
+        return recreated_topics(entry for entry in entries if self._job in (None, entry.job))
 
     @cached_property
     def last_of_old(self) -> int:

@@ -18,7 +18,7 @@ from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.base.target import declared_name
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.runtime.compatibility import require_compatible, topics_made_again
+from headwater_streams.runtime.compatibility import recreated_topic_differences, require_compatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import current_generation, ids_read, read_by_ledger
 from headwater_streams.runtime.positions import check_ends
@@ -37,7 +37,7 @@ def ids_of_topics(context: StageContext, parts: Sequence[JobPlan]) -> dict[str, 
         asked = {topic: context.source.topic_id(topic) for topic in part.job.topic_names}
         now = {topic: topic_id for topic, topic_id in asked.items() if topic_id is not None}
         generation = current_generation(context, part.job)
-        require_compatible(part.job.name, topics_made_again(context, part, generation))
+        require_compatible(part.job.name, recreated_topic_differences(context, part, generation))
         _require_as_long(context, part.job, [*(now.keys() & ids_read(context, part.job, generation))])
         found |= now
     return found

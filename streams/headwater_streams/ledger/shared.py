@@ -27,15 +27,17 @@ def shares_coordinates(home: Home, table: str) -> bool:
     return any(SOURCES in dataset_of(path).schema.names for path in _sources_of(home, table))
 
 
-def topics_made_again(home: Home, table: str) -> set[str]:
+def recreated_topics_of(home: Home, table: str) -> set[str]:
     """The topics that were deleted and made again while rows of a table were made of them."""
     topics: set[str] = set()
     for path in _sources_of(home, table):
-        topics |= made_again(c.entry for c in since_rebuilt(lineage(path)) if c.entry is not None).keys()
+        topics |= recreated_topics(
+            c.entry for c in since_rebuilt(lineage(path)) if c.entry is not None
+        ).keys()
     return topics
 
 
-def made_again(entries: Iterable[LedgerEntry]) -> dict[str, int]:
+def recreated_topics(entries: Iterable[LedgerEntry]) -> dict[str, int]:
     """The topics that were deleted and made again since a job read them first, each with the generation that began to
     read the newest one.
 
@@ -48,7 +50,7 @@ def made_again(entries: Iterable[LedgerEntry]) -> dict[str, int]:
     return again
 
 
-def made_again_after(entries: Iterable[LedgerEntry], generation: int) -> dict[str, int]:
+def recreated_topics_after(entries: Iterable[LedgerEntry], generation: int) -> dict[str, int]:
     """The topics that were deleted and made again after a generation of a job, each with the one that began to read the
     next topic of that name; arguments as above."""
     again: dict[str, int] = {}

@@ -89,7 +89,7 @@ def differences(
         return [lost_checkpoint(plan, f"batch {last_planned(checkpoint)}", f"{damaged.path} {damaged.what}")]
     before = facts_of_last_run(checkpoint)
     if before is None:
-        return topics_made_again(context, plan, generation)
+        return recreated_topic_differences(context, plan, generation)
     compared = compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
     refused = _refused_columns(context, plan)
     compared = [each for each in compared if each.what not in refused]
@@ -124,7 +124,7 @@ def since_last_run(context: StageContext, plan: JobPlan, *, with_state: bool = F
     return [lost_checkpoint(plan, f"batch {last.batch}", "gone")]
 
 
-def topics_made_again(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
+def recreated_topic_differences(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
     """The topics that are not those that the offsets of a job's generation belong to; of all that `differences` looks
     at, the one thing that also says whether these offsets can be read again."""
     before = ids_read(context, plan.job, generation)

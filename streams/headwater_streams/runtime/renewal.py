@@ -8,7 +8,7 @@ from headwater_streams.base.errors import JobDefinitionError, StreamsError, Unav
 from headwater_streams.base.ledger_entry import LedgerEntry, gone_of, merge_ranges, spelled
 from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
-from headwater_streams.ledger.shared import made_again
+from headwater_streams.ledger.shared import recreated_topics
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import (
@@ -124,7 +124,7 @@ def gone_since_read(context: StageContext, jobs: Sequence[Job]) -> dict[str, lis
         if not plan.job.topics or not next_commit(table):
             continue
         entries = [commit.entry for commit in since_rebuilt(lineage(table)) if commit.entry is not None]
-        again = sorted(made_again(entries))
+        again = sorted(recreated_topics(entries))
         sentences = [f"the topic {topic} before it was made again" for topic in again]
         read = merge_ranges([source.ranges for entry in entries for source in entry.sources])
         for topic in sorted({*read} & {*plan.job.topic_names} - {*again}):

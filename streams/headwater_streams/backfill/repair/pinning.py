@@ -10,7 +10,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.base.ledger_entry import SourceRange
 from headwater_streams.base.plural import counted
 from headwater_streams.delta.delta_table import read_version
-from headwater_streams.ledger.shared import shares_coordinates, topics_made_again
+from headwater_streams.ledger.shared import recreated_topics_of, shares_coordinates
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
@@ -73,7 +73,7 @@ def pin_told_apart(context: StageContext, job_plan: JobPlan, history: TableHisto
     why = None
     if shares_coordinates(context.home, pinned.table):
         why = f"a row of {pinned.table} is made of several records"
-    for topic in sorted(topics_made_again(context.home, pinned.table)):
+    for topic in sorted(recreated_topics_of(context.home, pinned.table)):
         why = f"the topic {topic} was deleted and made again, and {pinned.table} has rows of both with the same offsets"
     if why is not None:
         raise BackfillError(

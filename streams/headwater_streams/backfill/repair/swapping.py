@@ -31,7 +31,7 @@ from headwater_streams.delta.delta_table import conflicts, read_version
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
-from headwater_streams.ledger.shared import made_again_after
+from headwater_streams.ledger.shared import recreated_topics_after
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.narrowing import FUNCTION
 from headwater_streams.runtime.turn import Turn
@@ -245,7 +245,7 @@ def _affected(context: StageContext, planned: BackfillPlan, swapped: LedgerEntry
         return Offsets.from_json(Extra.REJECTED.of(swapped)).condition()
     history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
     made = (c.entry for c in history.commits if c.entry is not None and c.entry.job == planned.job)
-    affected = replace(planned.affected, until=made_again_after(made, planned.generation)).condition()
+    affected = replace(planned.affected, until=recreated_topics_after(made, planned.generation)).condition()
     return affected & ~Offsets.from_json(Extra.FAILED_BEHIND.get(swapped, ())).condition()
 
 

@@ -19,10 +19,10 @@ from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.repeats import more_than_once
 from headwater_streams.ledger.shared import (
-    made_again_after,
+    recreated_topics_after,
+    recreated_topics_of,
     shares_coordinates,
     tables_read,
-    topics_made_again,
 )
 from headwater_streams.storage.delta_rows import data_files
 from headwater_streams.storage.files import exists
@@ -58,7 +58,7 @@ def check_rows(
     twice = _places(more_than_once(rows.filter(pc.is_valid(rows["_offset"]))))
     entries = [commit.entry for commit in live if commit.entry is not None]
     read = tables_read(entries) if twice else ()
-    if twice and not any(shares_coordinates(home, name) or topics_made_again(home, name) for name in read):
+    if twice and not any(shares_coordinates(home, name) or recreated_topics_of(home, name) for name in read):
         stand = counted(len(twice), "row stands", "rows stand")
         audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
     ranges = [_Replaced.by(repair, beginnings) for repair in repairs]
@@ -152,7 +152,7 @@ class _Replaced:
     @classmethod
     def by(cls, repair: Commit, beginnings: Sequence[LedgerEntry]) -> "_Replaced":
         assert repair.entry is not None
-        until = made_again_after(beginnings, repair.entry.generation)
+        until = recreated_topics_after(beginnings, repair.entry.generation)
         return cls(_pairs_of(repair), Extra.SINCE.get(repair.entry, {}), until)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
