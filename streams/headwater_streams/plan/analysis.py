@@ -95,7 +95,7 @@ def analyse(
     if len(chain.links) > 1:
         require_chain(job, chain)
         of_inputs = replace(job, checks=tuple(check for check in job.checks if check.on == "input"))
-        _check_expressions(of_inputs, frames, [])  # those of the result are looked at in the last part
+        _check_expressions(of_inputs, frames, [])  # the last part checks those of the result
         check_without_actions(job, schemas, lookups, spark)
         last = chain.links[-1]
         return JobPlan(job, "window", last.operator, last.result, schemas, lookups=lookups, chain=chain.links)
@@ -111,9 +111,9 @@ def analyse(
         plan = _with_branches(plan, results)
     plan = replace(plan, lookups=lookups)
     if plan.unites:
-        if not job.steps:  # where the whole chain was looked at
+        if not job.steps:  # a chain was checked as a whole
             check_without_actions(job, schemas, lookups, spark)
-        return plan  # its parts are looked at when they are made
+        return plan  # its parts are checked when they are made
     joins = any(
         "Join" in plan_shape(rows).root.kinds
         for operator in recorder.made
@@ -142,7 +142,7 @@ def analyse(
             "for them; compute it in a row-by-row job, and let this one read its table with event_time="
         )
     for name, declared in job.inputs.items():
-        if isinstance(declared, TableInput) and name not in job.steps:  # these get a part between
+        if isinstance(declared, TableInput) and name not in job.steps:  # an ingest part stands between
             with _located_errors(job, f"input {name}"):
                 require_readable(
                     plan, declared, tables[declared.name], written.get(declared.name, WrittenAs())
@@ -214,8 +214,8 @@ def _located_errors(job: Job, part: str) -> Iterator[None]:
 
 
 def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame, what: str) -> None:
-    """Checks that the columns of a result, or of rows on their way to an operator, have no names of the library's, but
-    for the coordinates as they came."""
+    """Checks that no column of a result, or of rows on their way to an operator, has a name of the library's.
+    Coordinates that are unchanged keep theirs."""
     reserved = list(filter(is_reserved, result.columns))
     shape = plan_shape(result)
     if reserved and "Union" in shape.root.kinds:  # whose columns are others than those of its parts

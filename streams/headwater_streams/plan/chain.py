@@ -5,12 +5,12 @@
         busy = minutes.filter("n > 100")                                           busiest__ingest_step_1
         return hw.tumbling(busy, "window_end", "1 hour").agg(...)                  busiest: gold.busiest
 
-Spark has chains in one query, too, but tells nobody which rows the first operator's watermark takes from the second, so
-no ledger could account for them. Here each operator's result is a table, which the next one reads by way of an ingest
-table, as if the user had written a job for each: final rows, in the order in which they became final.
+Spark runs chains in one query, too, but does not report which rows the first operator's watermark takes from the
+second, so no ledger could account for them. Here each operator's result is a table, which the next one reads by way of
+an ingest table, as if the user had written a job for each: final rows, in the order in which they became final.
 
-How far a step's rows are apart in time when they become final follows from the step, and is the watermark of what reads
-them: no row of one is late unless its records were.
+Each step determines how far its rows are apart in time when they become final. That is the watermark of what reads
+them, so no row of a step is late unless its records were.
 
     windows      closed in the order of their ends: by `window_end` nothing is late; by `window_start`, where all are
                  of one length or begin in the order of their ends, nothing either

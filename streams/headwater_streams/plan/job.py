@@ -48,8 +48,9 @@ class ErrorBound:
     """How many records of a batch a job's function may raise for before the job stops.
 
     Attributes:
-        rows: So many.
-        share: This share of the batch's records, where these are 20 or more; of fewer, one may be all that there is.
+        rows: At most so many records.
+        share: At most this share of the batch's records. It counts from 20 records on: of fewer, one may be all that
+            there is.
     """
 
     rows: int = 100
@@ -75,7 +76,7 @@ class ErrorBound:
         return cls(rows=int(max_errors))
 
     def most(self, records: int, batches: int = 1) -> int:
-        """How many of so many records, which came in so many batches.
+        """How many of `records` records may raise, where these came in `batches` batches.
 
         Example:
             >>> bound = ErrorBound()
@@ -184,7 +185,7 @@ class Job:
         return app_id(self.name, generation)
 
     def checks_for(self, on: On, level: Level) -> tuple[Check, ...]:
-        """The checks that look there, at that level."""
+        """The checks of the input or the output, at a level."""
         return tuple(check for check in self.checks if (check.on, check.level) == (on, level))
 
     @property

@@ -35,7 +35,7 @@ def check_keys(job: Job, window: WindowSpec, schema: T.StructType, result: PlanN
     origins = _origins_of(result)
     named = set[str]().union(*[origins[key] for key in keys])
     parts = {WINDOW_START, WINDOW_END, *window.by}
-    # What was aggregated may stand for a column of the grouping, as the name that goes with an id.
+    # A key that is an aggregate may stand for a column of the grouping, as a name does for an id.
     missing = (
         [] if any(not origins[key] <= parts for key in keys) else [n for n in window.by if n not in named]
     )
@@ -53,7 +53,7 @@ def check_keys(job: Job, window: WindowSpec, schema: T.StructType, result: PlanN
 
 
 def _origins_of(plan: PlanNode) -> dict[str, set[str]]:
-    """The columns that `.agg(...)` gave of which each column of a result is made."""
+    """For each column of a result, the columns of `.agg(...)` that it is computed from."""
     origins = {column.name: {column.id} for column in plan.columns}
     for node in plan.walk():
         columns = {column.id: column for column in node.columns} if node.kind == "Project" else {}

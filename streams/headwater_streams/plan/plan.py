@@ -60,7 +60,7 @@ class Chain:
     """The operators of a job's function.
 
     Attributes:
-        links: They, in the order of use.
+        links: The operators, in the order of use.
         gives: The inputs and steps whose rows the function gives as its result.
     """
 

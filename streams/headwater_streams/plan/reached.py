@@ -11,8 +11,8 @@ A job is more than its function's text. With `RATE` or `net` changed, what comes
     def orders(sold: DataFrame) -> DataFrame:
         return sold.withColumn("net", net(F.col("price")))
 
-Followed are names of the function's module, what it closes over, and modules, functions and classes of its own project:
-those that stand neither in Python's library nor among the installed packages, but in its own one.
+It follows names of the function's module, what the function closes over, and modules, functions and classes of its own
+project: those outside Python's library and the installed packages, and those of its own package.
 """
 
 import ast
@@ -51,7 +51,7 @@ def tree_of(definition: Any) -> str:
     """A function's, or a class's, syntax tree, read once: its file may be edited while the job runs.
 
     Raises:
-        JobDefinitionError: Nothing holds its source, as of what was typed at Python's prompt.
+        JobDefinitionError: Its source is not kept, as that of what was typed at Python's prompt.
     """
     try:
         source = inspect.getsource(definition)
@@ -219,7 +219,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _tree_or_code(definition: Any) -> str:
-    """A syntax tree, as comments and blanks do not matter; of what was not written in a file its code."""
+    """The syntax tree, which has no comments and blanks; the code of what was not written in a file."""
     try:
         return tree_of(definition)
     except (JobDefinitionError, OSError, TypeError, SyntaxError):

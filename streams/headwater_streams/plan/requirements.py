@@ -1,4 +1,4 @@
-"""What a job of each kind must be; what is not is refused before its first run, in a sentence."""
+"""What a job of each kind must be. A job that is not is refused before its first run, with a sentence."""
 
 from collections.abc import Iterable, Mapping
 
@@ -56,7 +56,7 @@ lose the records' coordinates, with what to do instead. On their way to an opera
 
 
 _ONE_OF_ONE = {"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "Union"}
-"""Nodes that make at most one row of each; that the sides of a union are of different inputs is looked at apart."""
+"""Nodes that make at most one row of each row. `unions` checks that the sides of a union are of different inputs."""
 
 
 def check_changes(job: Job, target: ScdTarget, own: T.StructType, result: DataFrame) -> None:
@@ -241,7 +241,7 @@ def require_answerable(job: Job, spec: AsOf, result: PlanNode) -> tuple[str, str
 
 
 def require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType, written: WrittenAs) -> None:
-    """Checks that a table can be read commit by commit, and that lateness can be told of a stateful job's.
+    """Checks that a table can be read commit by commit, and that a stateful job can know which of its rows are late.
 
     Args:
         plan: The job.

@@ -1,4 +1,4 @@
-"""By which way the rows of each input come into a function's result, and whether that can be accounted for."""
+"""How the rows of each input come into a function's result, and whether the ledger can account for that."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def marked(name: str) -> str:
 
 
 def check_inputs(job: Job) -> None:
-    """Checks that the inputs of a job with several do not share what tells their rows apart.
+    """Checks that the inputs of a job with several do not share what identifies their rows.
 
     Raises:
         JobDefinitionError: They do.

@@ -18,7 +18,7 @@ from headwater_streams.sources.decode import needless
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.spark.plan_shape import PlanNode, pruned_plan
 
-# What takes of the rows below it those columns that its expressions name, and those that are taken of itself.
+# Nodes that need, of the rows below them, the columns that their expressions name and those that others need of them.
 _NAMING = {
     "Project", "Filter", "Aggregate", "Join", "Generate", "Expand", "Window", "Sort", "SubqueryAlias", "CollectMetrics",
     "EventTimeWatermark", "ResolvedHint",
@@ -28,7 +28,7 @@ _NAMING = {
 def unused_texts(
     job: Job, schemas: Mapping[str, T.StructType], results: Iterable[DataFrame]
 ) -> dict[str, frozenset[str]]:
-    """The columns by input, of the topics that have some.
+    """The unused text columns of each topic that has some, by input.
 
     Args:
         job: The job.
@@ -66,7 +66,7 @@ def _named(plan: PlanNode) -> set[int]:
 
 
 def _is_in(column: str, text: str) -> bool:
-    """Whether SQL may name a column: it does, or a word of it, or of a text in it, is the same."""
+    """Whether SQL may name a column: a word of it, or of a text in it, is the column's name."""
     return any(
         re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
         for name in (column, quoted(column))

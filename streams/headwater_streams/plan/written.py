@@ -26,7 +26,7 @@ def will_write(plan: JobPlan, written: Mapping[str, WrittenAs]) -> WrittenAs:
     job, operator = plan.job, plan.operator
     read = [table.name for table in job.tables]
     if isinstance(operator, IntervalJoin | AsOf):
-        # One of each left row has its coordinates alone.
+        # A semi join and an as-of join give each left row once, so that its coordinates stay its own.
         pairs = isinstance(operator, IntervalJoin) and operator.how != "semi"
         left = job.inputs[plan.sides[0]].name
         return WrittenAs(shared=pairs or (left in written and written[left].shared))
