@@ -62,7 +62,7 @@ def commits(table: Path, *, since: int = 0, until: int | None = None) -> Iterato
 
 
 def since_rebuilt(history: Sequence[Commit]) -> list[Commit]:
-    """Of a table's commits those since it was last emptied to be built again: what came before is not there."""
+    """The commits of a table since it was last emptied to be built again; rows of earlier ones are gone."""
     rebuilt = [
         i for i, c in enumerate(history) if c.entry is not None and Extra.ACTION.get(c.entry) == "rebuild"
     ]
@@ -70,8 +70,9 @@ def since_rebuilt(history: Sequence[Commit]) -> list[Commit]:
 
 
 def lineage(table: Path, *, until: int | None = None) -> list[Commit]:
-    """The commits that the table's rows come from, oldest first: where a rebuild came in place of the rows, those of
-    its shadow, as of the version that swapped it in; where a version was restored, none between the two."""
+    """The commits that the table's rows come from, oldest first. Where a rebuild replaced the rows, these are the
+    commits of its shadow, with the version that swapped it in. Where a version was restored, those in between are left
+    out."""
     return _lineage(table, [*commits(table, until=until)])
 
 
@@ -88,8 +89,8 @@ def _lineage(table: Path, history: Sequence[Commit]) -> list[Commit]:
 
 
 def replacements(history: Iterable[Commit]) -> list[Commit]:
-    """Those of a table's commits that put rows in the place of all of its rows and still hold: one that a later one
-    took back is not among them. `history` are its commits up to the newest, oldest first."""
+    """The commits that replaced all rows of a table and are still in effect; one that a later one took back is left
+    out. `history` has the table's commits up to the newest, oldest first."""
     in_effect: list[Commit] = []
     for commit in history:
         restored = _restored(commit)
@@ -122,7 +123,7 @@ def commits_backwards(table: Path) -> Iterator[Commit]:
 
 
 def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
-    """The newest entry of a job's generation; commits by others may be newer and are looked behind."""
+    """The newest entry of a job's generation; newer commits by others are skipped."""
     for commit in _lineage_backwards(table):
         entry = commit.entry
         if (
@@ -150,8 +151,8 @@ def last_batch(table: Path) -> LedgerEntry | None:
 def seen_of(
     table: Path, job: str, generation: int, *, until: int | None = None
 ) -> dict[str, list[tuple[int, int]]] | None:
-    """All that a job's generation had seen before a version, or has seen by now, least recently touched first: its
-    newest whole account and what changed since; None where it removes no duplicates."""
+    """The offsets that a job's generation had seen before a version, or has seen by now, least recently touched first;
+    None where it removes no duplicates. They are its newest whole account with the changes since."""
     changes: list[Mapping[str, list[tuple[int, int]]]] = []
     for commit in _lineage_backwards(table):
         entry = commit.entry
@@ -192,7 +193,7 @@ def _of_shadow(table: Path, swapped: Commit) -> Iterator[Commit]:
 
 
 def _in_live(source: SourceRange, behind: Mapping[str, int]) -> SourceRange:
-    """What a shadow read of another shadow, as versions of the live table: all of that came to it with one."""
+    """What a shadow read of another shadow, as versions of the live table, to which all of it came with one version."""
     if source.table is None or source.table not in behind or source.versions is None:
         return source
     end = behind[source.table] + 1

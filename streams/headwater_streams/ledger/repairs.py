@@ -22,9 +22,9 @@ class HalfDone:
 
     Attributes:
         repair: Its id.
-        name: A table that it, or its way back, has changed.
-        other: One that it has not come to.
-        is_back: Whether its way back was interrupted.
+        name: A table that it, or its rollback, has changed.
+        other: A table that it has not changed yet.
+        is_back: Whether its rollback was interrupted.
     """
 
     repair: str
@@ -54,13 +54,13 @@ def repairs_of(home: Home, name: str) -> dict[str, dict[str, int]]:
 
 
 def half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") -> HalfDone | None:
-    """A repair, but one, that has changed another table of a job and not its target, or was put back in some only.
+    """A repair that has changed another table of a job and not its target, or was rolled back in some tables only.
 
     Args:
         home: The home.
-        target: The table that a swap, and its way back, change last.
+        target: The table that a swap, and a rollback, change last.
         others: The tables before it.
-        but: A repair that may be.
+        but: A repair that is passed over.
     """
     commits = {name: _commits_of(home, name) for name in (*others, target)}
     first = commits[target][0].entry if commits[target] else None

@@ -1,4 +1,4 @@
-"""The ledger against itself and its inputs: what entries say of offsets and records, whatever the rows are."""
+"""Compares the ledger with itself and its inputs: what entries say of offsets and records, whatever the rows are."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from headwater_streams.ledger.log import Commit
 
 
 def sequences(history: Sequence[Commit], entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
-    """The batches that read on where the one before ended: those of a generation, and of one that was warmed up those
-    of the generation before it, too."""
+    """Sequences of batches that each read on where the one before ended: those of a generation, together with those of
+    the generation before where it was warmed up."""
     warm = {c.entry.generation for c in history if c.entry is not None and warm_up_sources(c.entry)}
     runs: list[list[LedgerEntry]] = []
     for generation in sorted({entry.generation for entry in entries}):
@@ -70,7 +70,8 @@ def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
 
 
 def check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
-    """Where what was read is not counted by partition: as many records as the topics' offsets, less those without."""
+    """Checks, where records are not counted by partition, that as many were read as the topics' offsets without
+    gaps."""
     offsets: Counter[str] = Counter()
     for entry in entries:
         for source in entry.sources:

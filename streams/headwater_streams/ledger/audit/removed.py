@@ -15,7 +15,7 @@ from headwater_streams.storage.home import Home
 
 
 def removed_tables(home: Home) -> list[TableAudit]:
-    """What is found of tables that the newest checkpoint of a job speaks of, and that are not there."""
+    """Findings about tables that the newest checkpoint of a job names and that do not exist."""
     existing = set(home.tables())
     audits = []
     for folder in matching(home.root / "checkpoints"):

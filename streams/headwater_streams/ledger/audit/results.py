@@ -1,4 +1,4 @@
-"""What stands in the tables of windows, joins and dimensions against what their entries say of it."""
+"""Compares the tables of windows, joins and dimensions with what their entries say."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ from headwater_streams.storage.home import Home
 
 
 def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:
-    """Checks for how many change events the rows of a dimension stand."""
+    """Checks that the rows of a dimension stand for as many change events as were applied."""
     expected = sum(entry.totals["held"] for entry in entries)
     actual = pc.sum(columns_of(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
     if actual != expected:
@@ -34,7 +34,7 @@ def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry])
 def check_windows(
     audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
 ) -> None:
-    """Checks that windows count as many rows as were folded, swaps and their way back among them."""
+    """Checks that windows count as many rows as were folded, by swaps and rollbacks too."""
     folded = sum(counted_in_windows(terms) for entry in entries for terms in entry.accounting.values())
     for entry in repairs:
         for terms in entry.accounting.values():
@@ -92,7 +92,7 @@ def _moment(text: str) -> datetime:
 
 
 def _check_open(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
-    """Rows that wait for their window to be closed: placed, not written yet, and never fewer than none."""
+    """Checks the number of rows that wait for their window to be closed, which is never negative."""
     waiting = 0
     for entry in entries:
         for terms in entry.accounting.values():
@@ -115,7 +115,8 @@ def check_pairs(
 ) -> None:
     """Checks that a join's rows are as many as its batches found, and of as many rows of each side.
 
-    Of the right side that is not known behind a repair: it joins left rows again, whatever else their partners have.
+    Behind a repair the right side is not checked: a repair joins left rows again, whatever other pairs their partners
+    are in.
     """
     path = home.table(audit.table)
     entries = [commit.entry for commit in live if commit.entry is not None]
@@ -144,7 +145,7 @@ def check_pairs(
 
 
 def check_answers(audit: TableAudit, home: Home, last: LedgerEntry, repairs: Sequence[LedgerEntry]) -> None:
-    """The rows with an answer and those without, as many as the entries say."""
+    """Checks that as many rows have an answer, and as many have none, as the entries say."""
     sources = columns_of(home.table(audit.table), [SOURCES])[SOURCES].to_pylist()
     answered = sum(places[1] is not None for places in sources)
     terms = audit.totals[Extra.LEFT.of(last)]
@@ -167,7 +168,7 @@ def check_answers(audit: TableAudit, home: Home, last: LedgerEntry, repairs: Seq
 
 
 def _moved(repairs: Sequence[LedgerEntry], now: str, before: str) -> int:
-    """By how much repairs, and their ways back, have changed a term."""
+    """By how much repairs and rollbacks have changed a term."""
     return sum(entry.totals[now] - entry.totals[before] for entry in repairs)
 
 

@@ -1,4 +1,5 @@
-"""A row table's rows against what its commits wrote: one that is gone, or slipped in, is named by its coordinates."""
+"""Compares a row table's rows with what its commits wrote. A row that is gone or slipped in is named by its
+coordinates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def check_rows(
         audit: What is found.
         home: Where the table is.
         live: The batches' commits.
-        repairs: The swaps and their ways back, oldest first; the rows of a range are those of the last one.
+        repairs: The swaps and rollbacks, oldest first; the rows of a range are those of the last one.
         beginnings: The entries with which generations began, oldest first.
     """
     path = home.table(audit.table)
@@ -156,7 +157,7 @@ class _Replaced:
         return cls(_pairs_of(repair), Extra.SINCE.get(repair.entry, {}), until)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
-        """True at these of some rows, with their `_generation`."""
+        """True where a row is among them; `rows` have their `_generation`."""
         mask = inside(rows, self.pairs)
         for topic, generation in self.since.items():
             of_topic: Any = pc.fill_null(pc.equal(rows["_topic"], topic), False).to_numpy()
@@ -224,7 +225,7 @@ def _name_difference(
 
 
 def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:
-    """The places of one that the other has not, or not as often."""
+    """The places that one table has more often than the other."""
     signs = [
         rows.append_column("_times", pa.array(np.full(rows.num_rows, sign)))
         for rows, sign in ((one, 1), (other, -1))

@@ -1,4 +1,4 @@
-"""The rows of a table's side tables against what was sent there."""
+"""Compares a table's side tables with what was sent there."""
 
 from collections.abc import Sequence
 from pathlib import Path
