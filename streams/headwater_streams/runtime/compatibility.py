@@ -1,7 +1,7 @@
 """Whether a job can go on from its checkpoint: what differs from its last run, and what can be done about it.
 
-Spark compares the types of its state and nothing else: a sum over another column, another watermark, another table
-behind the same checkpoint go through in silence, and what does not ends in a stack trace.
+Spark compares the types of its state and nothing else. A sum over another column, another watermark or another table
+behind the same checkpoint is accepted in silence; what is not accepted ends in a stack trace.
 """
 
 import re
@@ -51,7 +51,7 @@ _ROWS_OF, _CHECKPOINT, _TOPIC = "the rows of ", "the checkpoint", "the topic "
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as it was when the job last ran.
+    """One thing that has changed since the job last ran.
 
     Attributes:
         what: The thing.
@@ -97,14 +97,14 @@ def differences(
 
 
 def _refused_columns(context: StageContext, plan: JobPlan) -> set[str]:
-    """What a difference is about that the job's table cannot hold; `table_problems` says what to do."""
+    """What those differences are about that the job's table cannot hold; `table_problems` says what to do."""
     table, name = context.home.table(plan.job.target.name), plan.job.target.name
     each = [T.StructType([field]) for field in plan.target_schema.fields]
     return {_column(schema.fieldNames()[0]) for schema in each if column_problems(table, name, schema)}
 
 
 def lost_checkpoint(plan: JobPlan, before: str, now: str) -> Difference:
-    """That a checkpoint is gone, in whole or in part."""
+    """The difference of a checkpoint that is gone, in whole or in part."""
     remedy: Remedy = "renew" if mends_checkpoint(plan) else "rebuild"
     return Difference(_CHECKPOINT, before, now, remedy, "it says what the job has read, and has its state")
 
@@ -125,8 +125,8 @@ def since_last_run(context: StageContext, plan: JobPlan, *, with_state: bool = F
 
 
 def recreated_topic_differences(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
-    """The topics that are not those that the offsets of a job's generation belong to; of all that `differences` looks
-    at, the one thing that also says whether these offsets can be read again."""
+    """The topics that are not those that the offsets of a job's generation belong to. Of all differences, only these
+    say whether the offsets can be read again."""
     before = ids_read(context, plan.job, generation)
     now = {topic: context.source.topic_id(topic) for topic in plan.job.topic_names if topic in before}
     anew = _for_inputs(plan.kind, reads_tables=bool(plan.job.tables))
@@ -313,7 +313,7 @@ def _inputs(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
 
 def _for_inputs(kind: str, *, reads_tables: bool) -> Remedy:
     """What can be done where an input is another one."""
-    # What a new checkpoint would read of a table a second time cannot be told from what it has not read.
+    # A new checkpoint would read rows of a table a second time, and nothing says which they are.
     return "rebuild" if kind not in STATELESS or reads_tables else "renew"
 
 
@@ -323,7 +323,7 @@ def _another_one(what: str, before: str, now: str, remedy: Remedy) -> Difference
 
 
 def _sources(facts: RunFacts) -> dict[str, tuple[InputFacts, str | None]]:
-    """Each topic and table that is read, with its own id."""
+    """Each topic and table that is read, with its facts and its id."""
     return {
         f"{each.kind} {name}": (each, source_id)
         for each in facts.inputs.values()
@@ -345,14 +345,15 @@ def _united(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
 
 
 _MOST_CHARACTERS, _CONTEXT = 200, 40
-"""Of a plan's line, which may be thousands of characters, so many are shown, some of them before what differs."""
+"""So many characters of a plan's line are shown, which may have thousands; some of them stand before what differs."""
 
 
 _AGGREGATE, _MOST_COLUMNS = "Aggregate(", 3
 
 
 def _apart(before: Sequence[str], now: Sequence[str]) -> tuple[str, str]:
-    """The lines that only one of the two has, or of the first what differs, and how many follow."""
+    """The lines that only one of the two has. Where they are long, an excerpt of the first of them, and how many
+    follow."""
     gone, new = [each for each in before if each not in now], [each for each in now if each not in before]
     if len(gone) == len(new) == 1 and (columns := _columns_apart(gone[0], new[0])) is not None:
         return columns
@@ -365,8 +366,8 @@ def _apart(before: Sequence[str], now: Sequence[str]) -> tuple[str, str]:
 
 
 def _columns_apart(before: str, now: str) -> tuple[str, str] | None:
-    """The columns of two aggregations that are not made alike, each with what makes it; None where these are not all
-    that differs, or are columns of ours."""
+    """The columns of two aggregations that are computed otherwise, each with its expression; None where more than these
+    differs, or they are columns of the library."""
     if not (before.startswith(_AGGREGATE) and now.startswith(_AGGREGATE)):
         return None
     sides = [columns_made(each[len(_AGGREGATE) : -1]) for each in (before, now)]
@@ -396,7 +397,7 @@ def _described_column(name: str, column: tuple[str, str] | None, *, typed: bool)
 
 
 def _excerpt(lines: Sequence[str], same: int) -> str:
-    """The first of some lines from shortly before the place up to which it is the same as another."""
+    """The first of some lines, from shortly before the place where it begins to differ."""
     if not lines:
         return _listed(lines)
     line, node, begin = lines[0], lines[0].find("(") + 1, 0

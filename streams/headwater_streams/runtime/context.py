@@ -38,5 +38,5 @@ class StageContext:
     marks: Marks = field(default_factory=Marks)
 
     def transaction(self, table: Path) -> DeltaTransaction:
-        """A commit to a table, begun."""
+        """Begins a commit to a table."""
         return DeltaTransaction(self.spark, table, self.marks)

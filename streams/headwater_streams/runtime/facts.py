@@ -1,4 +1,4 @@
-"""What a checkpoint is made with, as the job is now: worked out, kept and moved; see `spark.run_facts`."""
+"""The facts that a checkpoint is made with: how they are worked out, kept and moved; see `spark.run_facts`."""
 
 import re
 from collections.abc import Collection
@@ -21,7 +21,7 @@ _ADDRESS = re.compile(
 
 
 def facts_of(context: StageContext, plan: JobPlan) -> RunFacts:
-    """What the job is now, in this session."""
+    """The facts of the job as it is now, in this session."""
     job, conf = plan.job, context.spark.conf
     inputs = {}
     for name, declared in job.inputs.items():
@@ -54,7 +54,7 @@ def _operator(plan: JobPlan) -> str:
 
 
 def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
-    """Writes down what goes on from here, and gives it; what the checkpoint itself holds on to stays as it was.
+    """Writes the facts that hold from here on, and returns them. What the checkpoint itself determines stays as it was.
 
     Spark takes the number of shuffle partitions and the state store from the checkpoint, whatever the session says
     (OffsetSeqMetadata.relevantSQLConfs).
@@ -78,7 +78,7 @@ def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
 
 
 def move_facts(checkpoint: Path, context: StageContext, tables: Collection[str] = ()) -> None:
-    """Makes what a checkpoint was made with speak of the tables of another home, which take its tables' place.
+    """Changes the facts of a checkpoint to name the tables of another home, which take the place of its tables.
 
     Args:
         checkpoint: The checkpoint.

@@ -44,7 +44,7 @@ def away(error: BaseException) -> str | None:
 
 
 def speaks_of_loss(error: BaseException) -> bool:
-    """Whether Spark says that input is gone, which it says without the range."""
+    """Whether Spark says that input is gone; it does not say which range."""
     return not isinstance(error, StreamsError) and bool(_LOST.search(full_text(error)))
 
 

@@ -46,7 +46,8 @@ from headwater_streams.storage.home import Home
 
 Action = Literal["renew", "rebuild"]
 STATELESS = ("row", "scd")
-"""The kinds of stage whose state is in the table and its ledger; that of the others is in their checkpoint, too."""
+"""The kinds of stage that keep all their state in the table and its ledger; the others have some in their
+checkpoint."""
 _NOWHERE: tuple[Positions, dict[str, dict[int, list[int]]], set[str]] = ({}, {}, set())
 
 
@@ -59,12 +60,12 @@ def current_generation(context: StageContext, job: Job) -> int:
 
 
 def generation_now(context: StageContext, job: Job) -> int:
-    """The same of a table that is there, without Delta's state where this process has asked before."""
+    """The same of an existing table. Where this process has looked before, Delta's state is not read again."""
     return _generation_of(context, job, context.home.table(job.target.name))
 
 
 def half_swapped(context: StageContext, job: Job, generation: int) -> list[str]:
-    """The job's other tables that belong to a later generation already: a swap died before it came to the target."""
+    """The job's other tables that belong to a later generation already, as a swap died before it came to the target."""
     names = (job.target.quarantine_table, job.target.late_table, *job.other_tables)
     return [
         name
@@ -104,8 +105,8 @@ def starts_of(entry: LedgerEntry) -> Starts:
 
 
 def ids_read(context: StageContext, job: Job, generation: int) -> dict[str, str]:
-    """The ids of the topics that a generation's offsets belong to, as far as they are known: what its checkpoint was
-    made with, and before its first batch what it was begun on."""
+    """The ids of the topics that a generation's offsets belong to, as far as they are known. They are in the facts of
+    its checkpoint, and before the first batch in the entry that began it."""
     facts = facts_of_last_run(context.home.checkpoint(job.name, generation))
     if facts is not None:
         return {topic: topic_id for topic, topic_id in facts.topic_ids.items() if topic_id is not None}
@@ -186,7 +187,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
             **(again.ledger_extra() if again is not None else {}),
         },
     )
-    # What a swap that died left there is of no generation that began.
+    # What a swap that died left there belongs to no generation.
     remove_tree(context.home.checkpoint(job.name, generation + 1))
     transaction = context.transaction(table)
     removed = transaction.all_files() if action == "rebuild" else []
@@ -219,7 +220,7 @@ def why_not_renewed(plan: JobPlan) -> str | None:
 
 
 def mends_checkpoint(plan: JobPlan) -> bool:
-    """Whether a renewal mends a lost checkpoint: what a job has read of topics its ledger says, too."""
+    """Whether a renewal mends a lost checkpoint: the ledger, too, says what a job has read of its topics."""
     return why_not_renewed(plan) is None
 
 
@@ -260,7 +261,7 @@ def require_whole(context: StageContext, job: Job) -> None:
     """Sees to it that no repair of a job that writes several tables was interrupted between two of them.
 
     Raises:
-        IncompatibleStateError: One was, or its way back.
+        IncompatibleStateError: One was, or its rollback.
     """
     halfway = _why_half_repaired(context, job)
     if halfway is not None:
@@ -278,7 +279,7 @@ def _why_half_repaired(context: StageContext, job: Job) -> str | None:
 
 
 def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:
-    """Empties one of a job's other tables, before its target begins the generation; done already, nothing changes."""
+    """Empties one of a job's other tables, before its target begins the generation. It does nothing a second time."""
     path = context.home.table(name)
     if not has_versions(path):
         return
@@ -351,7 +352,7 @@ def _take_columns(context: StageContext, plan: JobPlan) -> None:
 
 
 def clear_sides(context: StageContext, job: Job, generation: int) -> None:
-    """Removes what a generation's beginning makes void beside the target; done already, it changes nothing.
+    """Removes what a generation's beginning makes void in other tables than the target. It does nothing a second time.
 
     After a rebuild that is what generations before it wrote to the side tables. After a renewal it is the batch that
     stands in a side table or another table of the job and not in the target, whose records are read again. An ingest
@@ -386,7 +387,8 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
 def _starts(
     context: StageContext, job: Job, generation: int, last: LedgerEntry | None
 ) -> tuple[Positions, dict[str, dict[int, list[int]]], set[str]]:
-    """Where to begin in each topic, what is gone of it, and which topics were deleted and made again."""
+    """The offsets to begin with in each topic, the ranges that are gone, and the topics that were deleted and made
+    again."""
     checkpoint = context.home.checkpoint(job.name, generation)
     is_damaged = checkpoint_damage(checkpoint) is not None
     ids = {} if is_damaged else ids_read(context, job, generation)
@@ -410,7 +412,7 @@ def _starts(
 
 
 def _goes_with(checkpoint: Path, done: int) -> bool:
-    """Whether a checkpoint knows the last batch of the table, and has done with none after it."""
+    """Whether a checkpoint knows the last batch of the table, and has finished none after it."""
     last = last_planned(checkpoint)
     if done >= 0 and read_offsets(checkpoint, done) is None:
         return False
@@ -418,8 +420,7 @@ def _goes_with(checkpoint: Path, done: int) -> bool:
 
 
 def read_by_ledger(table: Path, job: str, *, until: int | None = None) -> Positions:
-    """The next offset of each partition, as the job's commits tell it: all of them, or those of versions before
-    `until`."""
+    """The next offset of each partition by the job's commits: all of them, or those of versions before `until`."""
     ends: Positions = {}
     history = since_rebuilt(lineage(table, until=until))
     for entry in (c.entry for c in history if c.entry is not None and c.entry.job == job):

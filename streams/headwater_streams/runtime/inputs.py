@@ -1,4 +1,4 @@
-"""A job's input as a stream, and what one batch of it was: offsets or whole commits, from the checkpoint's own log."""
+"""A job's input as a stream, and what one batch read of it: offsets or whole commits, by the checkpoint's own log."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,7 +57,7 @@ class BatchInput:
 
     @property
     def went_on(self) -> bool:
-        """Whether offsets or commits were read, of which not one may have brought a row."""
+        """Whether offsets or commits were read; they may have brought no row."""
         if self.source.versions is not None:
             return self.source.versions[0] < self.source.versions[1]
         return any(
@@ -79,11 +79,11 @@ class InputReader:
         self._taken_back: tuple[LedgerEntry, ...] = ()
 
     def begin_at(self, version: int) -> None:
-        """Has a new query over a table begin with this version, not with the first one."""
+        """Makes a new query over a table begin with this version instead of the first one."""
         self._begin = version
 
     def begin(self, checkpoint: Path, target: Path) -> None:
-        """Looks at how a query over a table begins, or goes on, where backfills replaced its rows: see `replaced`.
+        """Decides how a query over a table begins, or goes on, where backfills replaced its rows; see `replaced`.
 
         Args:
             checkpoint: The query's checkpoint.
@@ -101,7 +101,7 @@ class InputReader:
             )
         if position is not None:
             self._taken_back = taken_back_since(self.path, position)
-            # Delta's source asks for it, and does not read it, where one batch was done: a version that is there.
+            # Delta's source wants a version that exists where one batch was done; it does not read it.
             self._begin = max(first_version(self.path), min(self.first_version, position - 1))
         elif self._begin is None:
             self._as_one = begins_as_one(self.path, self.first_version)
@@ -132,7 +132,7 @@ class InputReader:
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
         if not self._as_one:
             begin = self.first_version if self._begin is None else self._begin
-            # Behind a rebuild there may be nothing yet, and Delta wants a version that is there; that one has no rows.
+            # After a rebuild there may be no commit yet, and Delta wants a version that exists; that one has no rows.
             reader = reader.option("startingVersion", str(min(begin, next_commit(self.path) - 1)))
         rows = reader.option("maxFilesPerTrigger", _NO_LIMIT).load(str(self.path))
         return rows.filter(~taken_back_rows(self._taken_back)) if self._taken_back else rows
@@ -235,8 +235,8 @@ class InputReader:
         )
 
     def _commits_of(self, since: int, until: int) -> tuple[list[Commit], list[Commit]]:
-        """The commits of a batch whose rows the stream gives, and those that say that there are none; beside them those
-        whose rows it leaves out, for they were taken back."""
+        """The commits of a batch whose rows the stream gives, those without rows among them; and those whose rows it
+        leaves out, as they were taken back."""
         if since < until and since < (oldest := first_version(self.path)):
             raise DataLossError(
                 f"job {self.job!r}: the commits [{since}, {min(oldest, until)}) of {self.declared.name} "
@@ -269,7 +269,7 @@ class InputReader:
 
     @cached_property
     def first_version(self) -> int:
-        """What stood in the table before it was rebuilt is not there any more."""
+        """The first version of the table, or the first after its newest rebuild: rows of earlier ones are gone."""
         rebuilt = opened_table(self.path).transaction_version(REBUILT)
         return 0 if rebuilt is None else rebuilt + 1
 

@@ -28,7 +28,7 @@ from headwater_streams.storage.files import exists
 
 @dataclass(frozen=True, kw_only=True)
 class LookupVersion(Part):
-    """A version of a table; the id tells it from another table that was made under the same name."""
+    """A version of a table; the id distinguishes it from another table that was made under the same name."""
 
     WHAT = "the version of a look-up"
 
@@ -80,7 +80,7 @@ class Lookups:
         return self.at({name: self._newest(name) for name in self._schemas})
 
     def at(self, versions: Versions) -> PinnedLookups:
-        """The look-ups at given versions; the same as before cost nothing.
+        """The look-ups at these versions; versions that were read before cost nothing.
 
         Raises:
             DataLossError: A version is gone.
@@ -104,7 +104,7 @@ class Lookups:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """While the block calls the function, keys are checked, once for each set of versions.
+        """Checks keys while the block calls the function, once for each set of versions.
 
         Raises:
             LookupKeyError: One has several rows for a key.
@@ -162,7 +162,7 @@ class Lookups:
 
 
 def fillers_of(plans: Sequence[JobPlan], *, begins: Callable[[Job], bool]) -> set[str]:
-    """The jobs that make the tables in which a job that begins looks things up, and what these read, by name.
+    """The names of the jobs that write the tables in which a new job looks things up, and of the jobs that feed these.
 
     Args:
         plans: The jobs in the order of their tables.

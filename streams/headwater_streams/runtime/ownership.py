@@ -1,4 +1,4 @@
-"""The interface by which a running job holds its inputs and shows its progress; the platform brings the real one."""
+"""The interface by which a running job owns its inputs and shows its progress; the platform implements it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -53,7 +53,7 @@ def _schema_of(context: StageContext, table: str) -> T.StructType:
 
 
 def _worded_error(job: Job, error: JobDefinitionError) -> JobDefinitionError:
-    """An error about a job in SQL in its words, with a place in its file."""
+    """An error about a job in SQL, in SQL's words and with its place in the file."""
     if not job.text:
         return error
     about = f"job {job.name!r}: "

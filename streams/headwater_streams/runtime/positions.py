@@ -1,4 +1,4 @@
-"""Whether what a job reads next is still there, asked of the topic before Spark reads it.
+"""Whether a topic still has what a job reads next; it is checked before Spark reads it.
 
 Spark stops for the same reasons, with a stack trace that names no range (`failOnDataLoss`); where a topic was made
 again and has grown past the job's offset, it goes on in silence.
@@ -20,7 +20,7 @@ Positions = dict[str, dict[int, int]]
 
 
 def next_offsets(source: RecordSource, declared: TopicInput, checkpoint: Path, done: int) -> Positions:
-    """What a query reads next of its topics; empty before its first batch.
+    """The offsets that a query reads next of its topics; empty before its first batch.
 
     Args:
         source: Where the topics are.
@@ -125,7 +125,7 @@ def check_next(
 
 
 def records_gone(context: StageContext, job: Job, generation: int) -> str | None:
-    """What a job would read next and its topics do not have any more, as a sentence.
+    """A sentence about the records that a job would read next and that its topics do not have any more.
 
     Args:
         context: The home, the record source.

@@ -108,15 +108,15 @@ class Stage(Protocol):
 
 @runtime_checkable
 class WarmStage(Stage, Protocol):
-    """A stage whose state can be had by reading again what it is made of."""
+    """A stage whose state can be made again by reading what it is made of."""
 
     def warm_up(self, result: BatchResult, again: WarmUp) -> None:
         """Takes a batch for its state; nothing of it is committed."""
 
 
 def _held_weakly(run_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-    """The method without its object, which holds Spark's query: else the two VMs keep each other's end of it, with its
-    session and its plans, for as long as they live."""
+    """Calls the method without keeping its object alive, which holds Spark's query. Else each of the two VMs would keep
+    the other's end of the query, with its session and its plans, for as long as they live."""
     method = weakref.WeakMethod(run_batch)
 
     def run(df: DataFrame, batch: int) -> None:
@@ -223,7 +223,7 @@ class JobQuery:
         self._context.step(self.job.name, "started", -1)
 
     def request_stop(self) -> None:
-        """Has it begin no further batch."""
+        """Makes it begin no further batch."""
         if not self._stopping.is_set():
             self._stop_requested_at = time.monotonic()
             self._stopping.set()
@@ -234,7 +234,7 @@ class JobQuery:
         query = self._query
         try:
             if query is not None and query.isActive:
-                # Stopping Spark's thread in the middle of a batch function is what is to be avoided. Before it, Spark
+                # Spark's thread must not be stopped in the middle of a batch function. Before it, Spark
                 # asks for the topic's offsets, which takes as long as its client waits where the broker is away.
                 until = time.monotonic() + timeout_s
                 asking_until = self._stop_requested_at + _ASKING_S
@@ -281,7 +281,7 @@ class JobQuery:
         return failure
 
     def damage_behind(self, error: BaseException) -> DamagedFileError | None:
-        """The damaged file that an error of the query comes of; None where there is none."""
+        """The damaged file that caused an error of the query; None where there is none."""
         job, read = self.job, [table.name for table in self.job.tables]
         written = (job.target.name, *job.other_tables, job.target.quarantine_table, job.target.late_table)
         looked_up = [declared.name for declared in job.lookups.values()]
@@ -304,7 +304,7 @@ class JobQuery:
         )
 
     def _named(self, error: BaseException) -> BaseException:
-        """What is gone, where Spark only says that something is."""
+        """The range that is gone, where Spark only says that something is."""
         try:
             self._check_identities()
             self._check_positions(self._bounds())
@@ -333,7 +333,7 @@ class JobQuery:
 
     @property
     def warming_up(self) -> str | None:
-        """What it reads again before it goes on, for a person; None where there is nothing of the kind."""
+        """A description of what it reads again before it goes on; None where it reads nothing again."""
         if self._again is None or is_committed(self._checkpoint, 0):
             return None
         return f"warms up: reads {self._again} again and writes nothing of it"
@@ -414,7 +414,7 @@ class JobQuery:
             self._upkeep.after_batch(batch)
 
     def _find_failing(self, batch: int, inputs: Mapping[str, BatchInput], error: Exception) -> None:
-        """Looks for rows of a batch of a stateful job that its function raises for; there may be none.
+        """Looks for the rows of a stateful job's batch for which its function raises; there may be none.
 
         Raises:
             FailingRowsFoundError: There are some; the query has to be started again.

@@ -38,7 +38,7 @@ def query_settings(spark: SparkSession, *, empty_batches: bool, before_1970: boo
     settings = {} if empty_batches else {_EMPTY_BATCHES: "false"}
     if before_1970:
         settings[_SEVERAL_OPERATORS] = "false"
-    with _STARTING:  # else another thread's query, which is just starting, might take them
+    with _STARTING:  # else a query that another thread is starting might take them
         before = {name: str(spark.conf.get(name)) for name in settings}
         for name, value in settings.items():
             spark.conf.set(name, value)

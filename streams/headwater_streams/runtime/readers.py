@@ -43,7 +43,7 @@ def _by_checkpoint(home: Home, table: str, damaged: DamagedFileError) -> set[tup
     """What a table's job reads by its checkpoint, where its log cannot be read.
 
     Raises:
-        DamagedFileError: That is not known either.
+        DamagedFileError: The checkpoint does not say it either.
     """
     job = writer_of(home.root, table)
     facts = None if job is None else facts_of_last_run(home.checkpoint(job, home.last_generation(job)))
@@ -54,7 +54,7 @@ def _by_checkpoint(home: Home, table: str, damaged: DamagedFileError) -> set[tup
 
 
 def fed_by(home: Home, tables: Iterable[str]) -> tuple[str, ...]:
-    """The jobs that read tables, and those that read theirs, each behind all that feed it."""
+    """The jobs that read tables, and the jobs downstream of these, each behind all that feed it."""
     readers, waiting = readers_by_table(home), list(tables)
     jobs: dict[str, None] = {}
     while waiting:

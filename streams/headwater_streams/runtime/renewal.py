@@ -67,7 +67,7 @@ def begin_generations(
         chosen = _chosen(context, plans, named, action, ingest=ingest)
         for plan in chosen:
             _claim(plan, leases, lease)
-        # Readers first: one that has begun anew reads whatever is in its input by then, once.
+        # Readers first: a reader that has begun anew reads once whatever is in its input by then.
         with told_damage(context.home):
             beginnings = [begin_generation(context, plan, action) for plan in reversed(chosen)]
         return beginnings[::-1]
@@ -113,7 +113,8 @@ def _chosen(
 
 
 def gone_since_read(context: StageContext, jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """What each table has rows of that its topics do not hold any more, so that a rebuild does not make these again.
+    """For each table the records that it has rows of and that its topics do not hold any more: a rebuild loses these
+    rows.
 
     Returns:
         By table, the offsets and topics; a topic whose broker does not answer is passed over.
@@ -145,14 +146,14 @@ def _gone(context: StageContext, topic: str, read: Mapping[int, tuple[int, int]]
 
 
 def ingest_of_other_code(context: StageContext, jobs: Sequence[Job]) -> list[str]:
-    """The ingest tables of jobs that have rows which other code let in, or columns or checks that were others."""
+    """The ingest tables of jobs whose rows were accepted by other code, or with other columns or checks."""
     plans, named = plan_jobs(context, jobs), {job.name for job in jobs}
     others = (plan for plan in plans if plan.job.topics and plan.job.name not in named)
     return [plan.job.target.name for plan in others if has_rows_of_other_code(context, plan)]
 
 
 def has_rows_of_other_code(context: StageContext, plan: JobPlan) -> bool:
-    """Whether a job's table has rows of when its code or declaration was another."""
+    """Whether a job's table has rows that were written under another code or declaration."""
     entries = (commit.entry for commit in since_rebuilt(lineage(context.home.table(plan.job.target.name))))
     mine = (entry for entry in entries if entry is not None and entry.job == plan.job.name and entry.is_batch)
     return any(entry.fingerprint != plan.job.fingerprint for entry in mine)
@@ -167,7 +168,7 @@ def _lacks_its_table(context: StageContext, plan: JobPlan) -> bool:
 
 
 def _has_done(context: StageContext, plan: JobPlan) -> bool:
-    """Whether it is a part of a job before its last one, and has run: a job may have it only since it was changed."""
+    """Whether it is a part of a job before the last part, and has run. A job that was changed may have a new part."""
     table = context.home.table(plan.job.target.name)
     return plan.job.comes_before and next_commit(table) > 0
 

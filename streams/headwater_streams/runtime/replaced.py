@@ -47,7 +47,7 @@ def begins_as_one(table: Path, begin: int) -> bool:
 
 
 def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | None:
-    """The commit that put other rows in the place of those that a job has read; None where they are there.
+    """The commit that replaced the rows that a job has read; None where these are still in the table.
 
     Args:
         target: The folder of the table that the job writes, whose ledger says what it has read.
@@ -71,9 +71,9 @@ def taken_back_since(table: Path, version: int) -> tuple[LedgerEntry, ...]:
 
 
 def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]:
-    """The commits up to a version whose rows a job has read. Of those that came in the place of others it has, when it
-    began with them; otherwise it has passed them over, because they had been taken back by then. So it has with what
-    came behind these, where a batch says so."""
+    """The commits up to a version whose rows a job has read. Rows that replaced others it has read only if it began
+    with them; otherwise it has passed over them, because they had been taken back by then. It has also passed over
+    commits behind these that a batch names."""
     sources = [
         source
         for commit in lineage(target)
@@ -96,7 +96,7 @@ def was_taken_back(commit: Commit, beginnings: Iterable[LedgerEntry]) -> bool:
 
 
 def taken_back_rows(beginnings: Sequence[LedgerEntry]) -> Column:
-    """The same of a row; `beginnings` names one at least."""
+    """The same as a condition on rows; `beginnings` has at least one."""
     return reduce(Column.__or__, [_rows_undone(each) for each in beginnings])
 
 

@@ -35,7 +35,7 @@ from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_log import has_versions
 
 _BEGIN_AGAIN = (SupersededError, FailingRowsFoundError)
-"""What ends a query that is started again at once: a rebuild was swapped in, or rows are to be left out."""
+"""Errors after which a query is started again at once: a rebuild was swapped in, or rows are to be left out."""
 
 _log = logging.getLogger(__name__)
 _STAGES: dict[str, Callable[[StageContext, JobPlan, int], Stage]] = {
@@ -217,7 +217,7 @@ class JobRunner:
         well = [query for query in self.queries.values() if query.failure() is None]
         for query in self.queries.values():
             query.request_stop()
-        with ExitStack() as stops:  # where one cannot be stopped, the others are all the same
+        with ExitStack() as stops:  # the others are stopped even where one cannot be
             for query in self.queries.values():
                 stops.callback(query.stop)
         for query in self.queries.values():
@@ -290,7 +290,7 @@ class JobRunner:
         return query
 
     def _generation_of(self, job: Job) -> int:
-        """Its generation now: that in which it ran here, or one that a rebuild gave its table while it ran or waited.
+        """The job's generation now: that in which it ran here, or one that a rebuild began while it ran or waited.
 
         Raises:
             IncompatibleStateError: That rebuild's code was another.
@@ -302,7 +302,7 @@ class JobRunner:
         return generation
 
     def _require_fed_compatible(self, part: Job) -> None:
-        """Refuses to read records for a job of which a later part will not go on from its last run."""
+        """Refuses to read records for a job if one of its later parts cannot go on from its last run."""
         table, names = declared_name(part.target.name), [plan.job.name for plan in self.plans]
         for plan in self.plans[names.index(part.name) + 1 :]:
             is_fed = declared_name(plan.job.target.name) == table
@@ -316,7 +316,7 @@ class JobRunner:
                 self._copy_entries(table)
 
     def _copy_entries(self, table: str) -> None:
-        """Nothing is cut from a log that was not copied, so a job goes on without the copy."""
+        """Copies entries to the ledger. A failure does not stop the job, as a log is only cut once it was copied."""
         try:
             copy_entries(self._context.home, table)
         except DamagedFileError as error:

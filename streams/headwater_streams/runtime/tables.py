@@ -1,4 +1,4 @@
-"""The tables that a job writes: made before its first batch, and held against what is there already."""
+"""The tables that a job writes: made before its first batch, and compared with existing ones."""
 
 from pyspark.sql import types as T
 

@@ -1,4 +1,4 @@
-"""Whose turn it is with a job's table: a batch's, or that of a swap, which waits for the batch that is running.
+"""Who may write to a job's table: a batch, or a swap, which waits for the batch that is running.
 
 <home>/checkpoints/<job>/turn       locked by the process that has its turn, and free again when it dies
 <home>/checkpoints/<job>/repair     the same between two repairs
@@ -24,13 +24,13 @@ class Turn:
 
     @contextmanager
     def of_batch(self) -> Iterator[None]:
-        """Holds a swap back while the block runs; waits for one that is going on."""
+        """Keeps a swap waiting while the block runs; waits itself for one that is going on."""
         with locked(self._folder / "turn", shared=True):
             yield
 
     @contextmanager
     def of_swap(self) -> Iterator[Self]:
-        """Holds the job at the end of its batch while the block runs; `held_s` says afterwards for how many seconds."""
+        """Keeps the job waiting at the end of its batch while the block runs; `held_s` has the seconds afterwards."""
         with locked(self._folder / "turn"):
             started = time.monotonic()
             yield self
@@ -38,6 +38,6 @@ class Turn:
 
     @contextmanager
     def of_repair(self) -> Iterator[None]:
-        """Holds back other repairs of the job while the block runs, but not the job."""
+        """Keeps other repairs of the job waiting while the block runs, but not the job."""
         with locked(self._folder / "repair"):
             yield

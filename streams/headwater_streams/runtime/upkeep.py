@@ -1,4 +1,4 @@
-"""Upkeep of a job's tables, between two of its batches: small files made one, old ones removed, the log cut short.
+"""Upkeep of a job's tables between two of its batches: it compacts small files, removes old ones and cuts the log.
 
 It runs in the job's own thread, where no commit of the job can meet it; what others commit meanwhile (a backfill's
 swap) makes Delta refuse a compaction, which is then tried again later.
@@ -34,7 +34,7 @@ class Upkeep:
     """When a job's tables are looked after.
 
     Attributes:
-        every: After how many commits of a table its small files are made one.
+        every: After how many commits of a table its small files are compacted.
         files_kept_h: For how many hours files that no version needs any more are kept, for readers of old versions.
         log_kept_days: For how many days Delta's log is kept; the ledger's copy answers for what came before.
     """
@@ -68,7 +68,8 @@ class TableUpkeep:
         self._context.step(self._job.name, "after compaction", batch)
 
     def _tend(self, name: str, *, compacting: bool, removing: bool) -> None:
-        """A side table's files and log stay as its commits name them: a rebuild removes the rows of some of them."""
+        """Compacts and cleans one table. The files of a side table stay as its commits name them, for a rebuild removes
+        the rows of some commits."""
         home, path = self._context.home, self._context.home.table(name)
         if not has_versions(path):
             return
@@ -106,9 +107,9 @@ def tidy(home: Home, upkeep: Upkeep) -> None:
 
 
 def vacuum(home: Home, table: str, kept_h: int) -> None:
-    """Removes files that no version of the last hours needs, those of commits that were never made among them.
+    """Removes files that no version of the last hours needs, and files of commits that were never made.
 
-    What a rollback would put back and what a job has not read yet is kept, however old.
+    It keeps what a rollback would put back and what a job has not read yet, however old.
     """
     path = home.table(table)
     versions = sorted({*offered_versions(path), *_unread(home, table)})
@@ -118,7 +119,7 @@ def vacuum(home: Home, table: str, kept_h: int) -> None:
 
 
 def _unread(home: Home, table: str) -> Iterator[int]:
-    """The versions before those that took files away which a job that reads the table has not come to yet."""
+    """The versions before commits that removed files, as far as a job that reads the table has not read up to these."""
     path = home.table(table)
     since = min(next_versions(home, table), default=None)
     if since is not None:

@@ -104,7 +104,7 @@ class WarmUp(Part):
 
     @classmethod
     def of(cls, entry: LedgerEntry | None) -> "WarmUp | None":
-        """What a generation has to read again, when its newest entry is the one that began it."""
+        """What a generation has to read again, where its newest entry is the one that began it."""
         sources = warm_up_sources(entry) if entry is not None else ()
         if entry is None or not sources:
             return None
@@ -136,7 +136,7 @@ class WarmUp(Part):
 
 
 def why_not(plan: JobPlan) -> str | None:
-    """Why the state of a job cannot be had by a warm-up, as the end of a sentence; None where it can."""
+    """Why a warm-up cannot give the state of a job, as the end of a sentence; None where it can."""
     spec = plan.operator
     if isinstance(spec, SessionWindow):
         return "keeps sessions, and an open one may reach back any time"
@@ -224,7 +224,7 @@ def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up
     Raises:
         DataLossError: What must be read is not there any more.
     """
-    # Spark goes on with state that a batch left which was refused, though it runs the batch anew: seen in 4.1.3.
+    # Spark 4.1.3 goes on with the state that a refused batch left, though it runs the batch anew.
     remove_tree(checkpoint / "state")
     if last_planned(checkpoint) is not None:
         return
@@ -259,7 +259,7 @@ def _source_of(declared: Input, sources: Sequence[SourceRange]) -> SourceRange |
 
 
 def _reach(plan: JobPlan) -> timedelta:
-    """How far behind the watermark a row may be and still matter to state that is there."""
+    """How far behind the watermark a row may be and still be part of the state."""
     spec = plan.operator
     if isinstance(spec, IntervalJoin):
         return spec.within
@@ -280,7 +280,7 @@ def _watermark_of(context: StageContext, plan: JobPlan, generation: int, last: L
 
 
 def _of_table(reader: InputReader, ended: SourceRange, needed_us: int | None) -> SourceRange | None:
-    """The commits of a table that hold rows which are needed: those from the first one with a row so young."""
+    """The commits of a table from the first one that has a row young enough to be needed."""
     assert ended.versions is not None
     first, end = reader.first_version, ended.versions[1]
     if end <= first:
