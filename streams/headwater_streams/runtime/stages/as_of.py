@@ -1,7 +1,7 @@
-"""An as-of join of two streams: no state of Spark's, for both ingest tables hold every row that was read.
+"""An as-of join of two streams. It needs no state of Spark's, as both ingest tables hold every row that was read.
 
-What waits follows from the left table and the right side's watermark: the rows that were read and are not final at the
-watermark of the last commit. A batch reads those that become final again, by their times, from the table as it was
+The rows that wait follow from the left table and the right side's watermark: those that were read and are not final at
+the watermark of the last commit. A batch reads those that become final again, by their times, from the table as it was
 before; the right rows that may be their answers likewise.
 """
 
@@ -195,7 +195,8 @@ class AsOfStage:
         low_us: int | None,
         high_us: int | None,
     ) -> DataFrame:
-        """A side's rows in time: those of the batch, and earlier ones with times in `(low_us, high_us]`."""
+        """The rows of a side that are in time: those of the batch, and earlier ones with times in `(low_us,
+        high_us]`."""
         name, before, end_us = stateful.name, -1, 0
         if name in inputs and high_us is not None:
             versions = inputs[name].source.versions

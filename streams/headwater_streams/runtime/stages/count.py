@@ -1,8 +1,8 @@
-"""A count-window stage: no state of Spark's; the rows of windows that are not full wait below the checkpoint.
+"""A count-window stage. It has no state of Spark's: the rows of windows that are not full wait below the checkpoint.
 
-Which window a row is in follows from all rows of its key before it, so nothing can be said of a row until the
-watermark has reached it. The query counts the rows; the batch reads them, numbers those that the watermark has reached,
-and appends the windows that became full.
+Which window a row is in depends on all rows of its key before it, so it is not known until the watermark has reached
+the row. The query counts the rows; the batch reads them, numbers those that the watermark has reached, and appends the
+windows that became full.
 """
 
 from functools import partial

@@ -38,7 +38,7 @@ from headwater_streams.spark.hidden_columns import hide
 
 
 def input_kind(declared: Input) -> type[StatefulInput]:
-    """What an input of a stage is made by: a topic stands here only where the job reads it itself."""
+    """The class of an input of a stage. A topic is such an input only where the job reads it itself."""
     return DirectInput if isinstance(declared, TopicInput) else KeptInput
 
 
@@ -64,7 +64,8 @@ class DirectInput(StatefulInput):
         assert self._values is not None
         located = self._decoder.locate(self.reader.stream(self._starts))
         decoded = self._without_failing(self._decoder.decode(located))
-        # Where Spark's watermark is held back (`closes_beyond`), a row is late by what it would be else.
+        # Where Spark's watermark is held back (`closes_beyond`), lateness goes by what the watermark would be
+        # otherwise.
         split = self._marked(decoded, self._values.watermark(in_micros(self._beyond)))
         bad, late = F.col(BAD), F.col(LATE)
         became = dict(zip(_TERMS, (~bad & ~late, ~bad & late, bad), strict=True))
@@ -85,7 +86,7 @@ class DirectInput(StatefulInput):
             hidden.append(CLOSED_UNTIL)
         if self._plan.kind == "window" and self._plan.job.target.mode == "append":
             more.append(self._values.batch.alias(SINCE))
-        # One observation of all: each ends a piece of compiled code and copies every row.
+        # One observation for all: each observation ends a piece of compiled code and copies every row.
         read = split.frame.observe(read_metric(self.name), F.count(F.lit(1)).alias("rows"), *terms)
         rows = read.filter(kept).select(*split.columns.values(), *hidden, *more)
         judging = self._gate().aggregates()
@@ -127,14 +128,14 @@ class DirectInput(StatefulInput):
 
     @cached_property
     def _places(self) -> list[tuple[str, int]]:
-        """The partitions that are counted each, where they are not too many: those that were there at the start."""
+        """The partitions that are counted one by one: those that existed at the start; none where they are too many."""
         assert isinstance(self._declared, TopicInput)
         source = self._context.source
         places = [(topic, p) for topic in self._declared.names for p in source.partitions(topic)]
         return places if len(places) <= _MOST_PARTITIONS else []
 
     def _partitions(self, metrics: Mapping[str, Any]) -> Partitions:
-        """The terms by topic and partition; empty where one has come that is not counted."""
+        """The terms by topic and partition; empty where records came of a partition that is not counted."""
         partitions: dict[str, dict[int, dict[str, int]]] = {}
         for place, (topic, partition) in enumerate(self._places):
             terms = {t: observed(metrics, read_metric(self.name), f"{t}_{place}") for t in _TERMS}

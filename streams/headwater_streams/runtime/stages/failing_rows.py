@@ -35,8 +35,8 @@ from headwater_streams.storage.files import exists, matching
 from headwater_streams.storage.records import read_record, write_record
 
 FOLDER = "failing"
-"""Below a checkpoint: `N.json` is what was found in batch N, `before.json` in generations that this one goes on from;
-each is `{input: [[topic, partition, offset, reason], ...]}`."""
+"""The folder below a checkpoint. `N.json` has the failing rows of batch N, `before.json` those of the generations that
+this one goes on from. Each is `{input: [[topic, partition, offset, reason], ...]}`."""
 
 _BEFORE = "before.json"
 _REMEDY = "remove it: the rows that it names are found again where they raise"
@@ -47,7 +47,7 @@ FailingByInput = Mapping[str, Mapping[Place, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class FailingRows(Record):
-    """What a file of the folder holds; every key is the name of an input, but that of the version, which is none."""
+    """A file of the folder. Its keys are names of inputs, beside the key of the version, which is no input's name."""
 
     WHAT = "the list of failing rows"
     FORMAT_KEY = "#format"
@@ -74,14 +74,14 @@ class FailingRows(Record):
 
 
 def known_failing(checkpoint: Path) -> dict[str, dict[Place, str]]:
-    """What was found so far in a job's generation, and in those that it goes on from."""
+    """The failing rows of a job's generation so far, and of those that it goes on from."""
     return _read_all(matching(checkpoint / FOLDER, "*.json"))
 
 
 def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
-    """What was found in the batches that a query which is started now runs, again or for the first time.
+    """The failing rows of the batches that a query runs, again or for the first time, if it is started now.
 
-    What was found in generations before is read again by a warm-up, which is the first batch.
+    A warm-up, which is the first batch, reads again those of the generations before.
     """
     first, folder = _next_batch(checkpoint), checkpoint / FOLDER
     batches = [path for path in matching(folder, "*.json") if path.stem.isdigit() and int(path.stem) >= first]
@@ -90,7 +90,7 @@ def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
 
 
 def names_earlier(checkpoint: Path) -> bool:
-    """Whether a query that is started now names rows that were found in generations before, for its first batch."""
+    """Whether a query that is started now names failing rows of the generations before, for its first batch."""
     return _next_batch(checkpoint) == 0 and exists(checkpoint / FOLDER / _BEFORE)
 
 
@@ -101,7 +101,7 @@ def _next_batch(checkpoint: Path) -> int:
 
 
 def keep_failing(checkpoint: Path, batch: int, failing: FailingByInput) -> None:
-    """Writes down what was found in a batch, beside what was found in it before."""
+    """Writes down the failing rows of a batch, beside those that were found in it before."""
     path = checkpoint / FOLDER / f"{batch}.json"
     known: dict[str, dict[Place, str]] = {name: {**rows} for name, rows in failing.items()}
     if exists(path):
@@ -110,7 +110,7 @@ def keep_failing(checkpoint: Path, batch: int, failing: FailingByInput) -> None:
 
 
 def carry_failing(before: Path, checkpoint: Path) -> None:
-    """Has a generation know what the one before it knew, whose rows it reads again or goes on from."""
+    """Copies the failing rows of a generation to the next one, which reads its rows again or goes on from them."""
     known = known_failing(before)
     if known:
         _write(checkpoint / FOLDER / _BEFORE, known)
@@ -160,7 +160,7 @@ def find_failing(
         batches: Of how many batches of the job the rows are.
 
     Returns:
-        None of any input, where no row is to blame.
+        It is empty where no row is to blame.
 
     Raises:
         RowErrorsError: There are more of them than the job allows.

@@ -47,7 +47,7 @@ class CheckGate:
         return gate
 
     def aggregates(self) -> list[Column]:
-        """The checks' aggregates, one or two for each, to be observed with the batch: none can raise."""
+        """The checks' aggregates, one or two for each, to be observed with the batch. None of them can raise."""
         columns = []
         for i, check in enumerate(self._checks):
             if check.level == "row":
@@ -60,7 +60,7 @@ class CheckGate:
         return columns
 
     def judge_rows(self, rows: DataFrame, batch: int) -> None:
-        """Evaluates the checks over rows that are at hand, in a pass of their own if there is any.
+        """Evaluates the checks over rows that are at hand, in a pass of their own; without checks it does nothing.
 
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.

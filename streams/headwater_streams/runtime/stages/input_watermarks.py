@@ -1,4 +1,4 @@
-"""How far each input of a stateful stage has come: what Spark's watermark is the least of, kept over restarts."""
+"""The watermark of each input of a stateful stage, kept over restarts; Spark's watermark is the least of them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +21,8 @@ class InputWatermarks:
         self._is_put_back = False
 
     def resume(self, last: LedgerEntry | None) -> None:
-        """Takes up what the newest entry says; of one that is older than this, what the inputs' tables say."""
+        """Takes up what the newest entry says. Where an older Headwater wrote it, it takes what the inputs' tables
+        say."""
         if last is None:
             return
         again = WarmUp.of(last)

@@ -124,7 +124,7 @@ class JoinStage:
         def write(rows: DataFrame) -> WrittenFiles:
             return transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
 
-        # Of a semi join's pairs some are written, once it is known which; all others are written as they come.
+        # A semi join writes some of its pairs, once it is known which; other joins write all as they come.
         pairs, files = (result.kept(), None) if self._is_semi else (result.rows, result.written(write))
         metrics = result.metrics
         expired_now = [observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in ("left", "right")]
@@ -200,7 +200,7 @@ class JoinStage:
     def _became(
         self, side: Place, joined: int, partners: Partners, metrics: Mapping[str, Any]
     ) -> dict[str, int]:
-        """What became of the rows of a side that reached the join."""
+        """The terms for what became of a side's rows that reached the join."""
         if self._is_semi and side == "right":
             return {"kept": joined}  # a witness, to any number of left rows: it is not in the result
         matched = partners.count_first(_POSITIONS[side])
@@ -220,14 +220,15 @@ class JoinStage:
         return find_partners(results, _near(table, results, times), sides, times)
 
     def _times(self, pairs: DataFrame) -> list[str]:
-        """The columns of the result that are its rows' times; none where it lacks one, or has another of that name."""
+        """The columns of the result that are its rows' times. It is empty where one is missing, or is of another
+        type."""
         # Of a semi join only left rows are known.
         names = [self._join.left_time] if self._is_semi else [self._join.left_time, self._join.right_time]
         kinds = {field.name: field.dataType for field in pairs.schema.fields}
         return names if all(kinds.get(name) == T.TimestampType() for name in names) else []
 
     def _first_pairs(self, df: DataFrame, partners: Partners) -> DataFrame:
-        """Of the pairs of each left row one, and none of a row that had one before."""
+        """One pair of each left row; none of a row that had one before."""
         rows = df.dropDuplicates([TOPIC, PARTITION, OFFSET])
         if not partners.before.num_rows:
             return rows

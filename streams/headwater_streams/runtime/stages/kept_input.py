@@ -1,7 +1,7 @@
 """An input of a stateful stage over a table that keeps its rows: the ingest table, or one of a row-by-row job.
 
-Late and bad are decided on the row alone, with `_seen_until`, so that every reading of it decides alike: the batch
-reads its rows back from the same files, and commits them to the side tables before the main table.
+Whether a row is late or bad depends on the row alone, with `_seen_until`, so that every reading decides alike: the
+batch reads its rows back from the same files, and commits them to the side tables before the main table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,8 @@ from headwater_streams.storage.delta_rows import data_files
 
 
 def gone_until(delay: str, floor_us: int | None = None) -> Column:
-    """Up to which time state is gone when a row comes, by what had been seen before it; NULL before anything was.
+    """The time up to which state is gone when a row comes, by what had been seen before it; NULL before anything was
+    seen.
 
     Args:
         delay: How long rows are waited for, "1 hour".

@@ -1,4 +1,5 @@
-"""The recent keys of a running row job: judged against, written before a commit, counted after it."""
+"""The recent keys of a running row job. Rows are judged against them; they are written before a commit and count after
+it."""
 
 import pyarrow as pa
 

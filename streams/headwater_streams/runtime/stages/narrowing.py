@@ -46,10 +46,10 @@ def without_failing(
     write: Callable[[_Pass], _Written],
     blamed: Callable[[_Pass, Exception], _Failing],
 ) -> tuple[_Pass, _Written]:
-    """Makes a pass; where the function raises for some records, once more without these.
+    """Makes a pass. Where the function raises for some records, it makes the pass once more without these.
 
     Args:
-        over: Prepares a pass, in which what is wrong with some records is known.
+        over: Prepares a pass, given what is wrong with some records.
         write: Makes it.
         blamed: Finds these records, by a pass and the error with which it ended.
     """
@@ -122,7 +122,7 @@ def failing_places(
 
 
 class _NotOfRowsError(Exception):
-    """What failed fails without any record, too, or does not fail a second time."""
+    """The pass fails without any record, too, or does not fail a second time."""
 
 
 def may_be_of_rows(job: Job, error: Exception) -> bool:
@@ -131,7 +131,7 @@ def may_be_of_rows(job: Job, error: Exception) -> bool:
 
 
 def _is_of_others(error: Exception) -> bool:
-    """Whether it is no row's doing, by what it says."""
+    """Whether, by its text, no row caused the error."""
     return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error)
 
 
@@ -182,7 +182,7 @@ class _Search:
             )
 
     def error_of(self, stretches: Sequence[_Stretch]) -> Exception | None:
-        # Of each partition, in one order always: so Spark compiles one piece of code for all parts.
+        # The partitions keep one order, so that Spark compiles one piece of code for all parts.
         spans = {(topic, partition): (start, end) for topic, partition, start, end in stretches}
         place = F.array_position(
             F.array(*[F.lit(f"{topic}\t{partition}") for topic, partition in self.places]),

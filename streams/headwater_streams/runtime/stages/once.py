@@ -1,4 +1,4 @@
-"""Whether a function made at most one row of each record: what its totals cannot tell.
+"""Whether a function made at most one row of each record, which the totals do not show.
 
 A look-up with two rows for one key, and none for another, gives as many rows as it was given. So the coordinates in the
 files that a batch wrote are looked at before its commit, where the function does more than compute and filter.

@@ -35,7 +35,7 @@ _FOLDER = "open_rows"
 _WHOLE = "_whole"  # Spark and Arrow read no file whose name begins so
 _MOST_PARTS = 16
 _MANY = 200_000
-"""So many rows are half a second's sorting: the keys that a batch touches are looked up before."""
+"""To sort so many rows takes half a second, so the keys that a batch touches are looked up first."""
 _OLD, _REACHED, _BEFORE, _ADDED, _OPEN = "_old", "_reached", "_before", "_added", "_open"
 
 
@@ -66,7 +66,7 @@ class OpenRows:
                 )
 
     def place(self, rows: DataFrame, spec: CountWindow, before: Watermark, now: Watermark) -> DataFrame:
-        """Of a batch's rows and those that waited, the ones whose windows are full, each with its number.
+        """The rows of a batch, and of those that waited, whose windows are full, each with its number.
 
         Args:
             rows: The batch's rows, with the columns to keep.
@@ -93,7 +93,7 @@ class OpenRows:
             }
         )
         number = F.when(counts, F.col(_BEFORE) + F.col(_REACHED) - 1).otherwise(F.col(NUMBER))
-        # The first window that is not full: what stands before it is written, or is now.
+        # The first window that is not full: rows before it were written, or are now.
         marked = with_bounds.withColumns(
             {NUMBER: number, _ADDED: F.col(_BEFORE) + F.col(_ADDED), _BEFORE: spec.index(_BEFORE)}
         )
@@ -130,7 +130,7 @@ class OpenRows:
             self._placed = None
 
     def committed(self, batch: int) -> None:
-        """Removes what is no part of the state after any batch that Spark still knows."""
+        """Removes parts that are not in the state after any batch that Spark still knows."""
         parts = {int(path.name): path for path in matching(self._folder) if path.name.isdigit()}
         settled = [number for number in parts if number <= batch - self._batches_kept]
         whole = max((number for number in settled if exists(parts[number] / _WHOLE)), default=-1)

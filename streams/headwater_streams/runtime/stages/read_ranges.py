@@ -1,4 +1,4 @@
-"""Which offsets a job's batches read: known from its own batches, and of older ones from the ledger."""
+"""Which offsets a job's batches read: of this run's batches from memory, of older ones from the ledger."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _SOURCE = pa.struct(
 
 
 class ReadRanges:
-    """The ranges that each batch read of those that the table comes from."""
+    """The ranges that each batch read, of the batches that the table's rows come from."""
 
     def __init__(self, table: Path, job: str) -> None:
         """Args: the job's table, in whose log its entries stand, and the job."""

@@ -1,7 +1,7 @@
 """Where a pass's rejected records stand, so that few others are decoded when these are read again.
 
 A pass notes the blocks of offsets with a rejected record in a bitmap of a fixed size: it stays small however many are
-rejected. Blocks beyond its size share bits, and whoever reads by it gets more records than he needs, never fewer.
+rejected. Blocks beyond its size share bits, so that a reader may get more records than needed, never fewer.
 """
 
 import numpy as np

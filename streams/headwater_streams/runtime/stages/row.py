@@ -240,9 +240,10 @@ class RowStage:
     def _judged(
         self, df: DataFrame, sources: Sequence[SourceRange], batch: int
     ) -> Iterator[tuple[DataFrame, pa.Table | None, Seen]]:
-        """The records to pass over, those that are not new, and the offsets seen once the batch is committed."""
+        """The batch's records, the verdicts on those that are not new, and the offsets seen once the batch is
+        committed."""
         dedup, located = self._job.dedup, self._pass.located(df)
-        # The ordinary case: ranges of the offset log are new by themselves, and no record need be looked at.
+        # The ordinary case: the ranges of the offset log are new, so no record need be looked at.
         are_new = isinstance(dedup, ByOffset) and not dedup.origin and not self._overlap(sources)
         if (dedup is None or are_new) and len(self._job.inputs) == 1:
             yield located, None, self._seen_with(sources) if are_new else {}
@@ -330,7 +331,8 @@ def _offsets(sources: Sequence[SourceRange]) -> Iterator[tuple[str, int, int, in
 
 
 def in_few_tasks(df: DataFrame, sources: Sequence[SourceRange]) -> DataFrame:
-    """A task and a file for each partition of a topic cost more than a small batch's rows do."""
+    """Puts a small batch into few partitions: a task and a file for each of a topic's would cost more than its rows
+    do."""
     sizes = [end - start for _, _, start, end in _offsets(sources)]
     tasks = max(1, sum(sizes) // _ROWS_PER_TASK)
     # Each partition is read by a task, and a row is copied before a `coalesce`, also where there is nothing to do.

@@ -235,9 +235,10 @@ class RowPass:
     def in_parts(
         self, located: DataFrame, verdicts: pa.Table | None, lookups: Mapping[str, DataFrame]
     ) -> Iterator[Callable[[Column], None]]:
-        """What computes the function for the records of a pass for which a condition holds, and keeps nothing of it.
+        """Gives a function that computes the job's function for the records of a pass that meet a condition; the result
+        is thrown away.
 
-        What the function is given is kept meanwhile. Arguments as for `over`.
+        The job's inputs are persisted meanwhile. Arguments as for `over`.
         """
         with self._function_inputs(located, verdicts) as inputs:
 
@@ -252,7 +253,7 @@ class RowPass:
     def _function_inputs(
         self, located: DataFrame, verdicts: pa.Table | None
     ) -> Iterator[dict[str, DataFrame]]:
-        """What the function is given of each input, kept while the block runs."""
+        """The rows of each input that the function gets, persisted while the block runs."""
         passed = ~F.col(BAD)
         if verdicts is not None:
             passed &= ~F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
@@ -267,7 +268,7 @@ class RowPass:
                 rows.unpersist()
 
     def to_write(self, rows: DataFrame) -> DataFrame:
-        """Results as they stand in files: without `_origin` where it can be nothing but NULL.
+        """Results as they are written to files: without `_origin` where it is always NULL.
 
         It is four columns, each judged for every row: 3 % of a copying job.
         """
@@ -275,11 +276,11 @@ class RowPass:
 
     @property
     def _all_hidden(self) -> list[str]:
-        """What the function is given beside the values."""
+        """The hidden columns that the function gets beside the values."""
         return [*self._hidden, INPUT] if self._is_union else [*self._hidden]
 
     def _good(self, name: str, decoded: Decoded, rows: DataFrame) -> DataFrame:
-        """What the function is given of an input's decoded rows."""
+        """Decoded rows of an input with the columns that the function gets."""
         good = rows.select(*decoded.columns.values(), *self._hidden)
         return good.withColumn(INPUT, F.lit(name)) if self._is_union else good
 
@@ -501,7 +502,7 @@ class _Counts:
         return df.observe(self._observations[where], *terms, *more)
 
     def derive(self, table: str, result: DataFrame, name: str) -> bool:
-        """Takes what passed of an input for what comes out for a table, if that must be the same."""
+        """Uses the count of what passed of an input for what comes out for a table, if the two must be equal."""
         if not only_projects(result, self._names["read", name]):
             return False
         self._as_passed[table] = name
@@ -525,7 +526,7 @@ class _Counts:
         return self._observed_apart(kind, name)
 
     def _observed_apart(self, kind: str, name: str) -> dict[str, Any]:
-        """What is observed at a place that a pass did not come by: Spark saw that nothing would come out of it."""
+        """Observes a place by itself that a pass left out, as Spark saw that no row would come out of it."""
         rows, terms = self._observed[kind, name]
         if kind == "result":
             return Counter()

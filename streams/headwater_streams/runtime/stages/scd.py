@@ -1,4 +1,5 @@
-"""A row stage whose rows are change events: applied to a slowly changing dimension, by key and in order of a sequence.
+"""A row stage whose rows are change events. They are applied to a slowly changing dimension, by key and in order of a
+sequence.
 
 The batch's events are worked out once and kept at hand. Those that the table of changes keeps are committed to it
 first; the rows of the batch's keys then follow from what is known of them, so that a batch that is applied a second
@@ -155,7 +156,8 @@ class ScdStage(RowStage):
     def _apply(
         self, transaction: DeltaTransaction, named: DataFrame, keys: pa.Table, entry: LedgerEntry
     ) -> None:
-        """Commits the rows of the batch's keys; a commit of somebody else that came first is read, and done again."""
+        """Commits the rows of the batch's keys. Where somebody else committed first, it reads that commit and tries
+        again."""
         for tries_left in reversed(range(_TRIES)):
             try:
                 changes = self._context.transaction(self._changes)

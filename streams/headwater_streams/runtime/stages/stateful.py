@@ -100,7 +100,7 @@ class StatefulInput(ABC):
             generation: Its generation.
             name: The input's name.
             closes: When the state of a row is gone, as a column over its rows; None where state is never dropped.
-            overlap: How the windows of a row close, where it is in several.
+            overlap: How the windows of a row close, where it falls into several.
             values: What a topic's plan takes from each batch.
         """
         self.name = name
@@ -136,7 +136,7 @@ class StatefulInput(ABC):
 
     @abstractmethod
     def rows_for_function(self, batch_input: BatchInput) -> DataFrame:
-        """A batch's rows as the function is given them, read again, with their coordinates."""
+        """A batch's rows as the function gets them, read again, with their coordinates."""
 
     @abstractmethod
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
@@ -150,7 +150,7 @@ class StatefulInput(ABC):
         """
 
     def _without_failing(self, decoded: Decoded) -> Decoded:
-        """The rows of a batch, of which those are bad for which the function is known to raise."""
+        """The rows of a batch; those for which the function is known to raise are bad."""
         failing = self._failing.get(self.name)
         return decoded.with_problem(decoded.frame, problem_of(failing)) if failing else decoded
 
@@ -163,7 +163,7 @@ class StatefulInput(ABC):
         return self._context.home.checkpoint(self._plan.job.name, self._generation)
 
     def _read_again(self, last: LedgerEntry | None) -> SourceRange | None:
-        """What of the input the generation reads again before it begins, while that is to be done; see `warm_up`."""
+        """What the generation reads again of the input before it begins, as long as that is not done; see `warm_up`."""
         warm_up = WarmUp.of(last)
         return warm_up.source(self._declared) if warm_up is not None else None
 
@@ -172,7 +172,7 @@ class StatefulInput(ABC):
 
         Args:
             decoded: The rows.
-            threshold: State that ends here or before is gone; not asked for where state is never dropped.
+            threshold: State that ends here or before is gone. It is not used where state is never dropped.
         """
         if self._closes is None:
             return replace(decoded, frame=decoded.frame.withColumn(LATE, F.lit(False)))
@@ -189,11 +189,11 @@ class StatefulInput(ABC):
         return replace(decoded, frame=frame)
 
     def _quarantining(self, rows: DataFrame) -> tuple[Check, ...]:
-        """The checks that take rows like these aside."""
+        """The quarantine checks that are about the columns of these rows."""
         return speaking_of(rows, self._plan.job.quarantining)
 
     def watermark_at(self, newest_us: int) -> int:
-        """The input's watermark once a time was seen of it, in milliseconds, as Spark works it out."""
+        """The input's watermark once this event time was seen of it, in milliseconds, as Spark computes it."""
         return newest_us // _US_PER_MS - self._delay_us // _US_PER_MS
 
     def watermark_read(self, last: LedgerEntry) -> int | None:
@@ -221,8 +221,8 @@ class StatefulInput(ABC):
         assert self._declared.event_time is not None
         seen = with_watermark(rows, self._declared.event_time, f"{self._delay_us} microseconds")
         self.watermark_node = watermark_node(seen)
-        # Always true, and as Spark does not know that, none of the function's filters are moved below the watermark:
-        # with them there, only rows that pass them would move it, and what is closed would wait for the next of these.
+        # This is always true. As Spark does not know that, it moves none of the function's filters below the watermark,
+        # where only rows that pass them would move it, and windows would stay open until the next such row.
         return seen.filter(F.spark_partition_id() >= 0)
 
     def _quarantine(self, rejected: DataFrame, batch: int, batch_input: BatchInput, expected: int) -> None:
@@ -231,7 +231,8 @@ class StatefulInput(ABC):
         table = self._plan.job.target.quarantine_table
         failing_rows = self._failing.get(self.name)
         if failing_rows:
-            # They became known after a try of the batch that may have committed the others: two commits, two marks.
+            # They became known after a try of the batch that may have committed the others, so they have a commit and a
+            # mark of their own.
             failing = F.coalesce(problem_of(failing_rows).condition, F.lit(False))
             count = rows.filter(failing).count()
             if count:
@@ -282,14 +283,14 @@ class Entering:
         self._as_kept: set[Place] = set()
 
     def count(self, rows: DataFrame, place: Place) -> DataFrame:
-        """Observes them, where the function may have filtered any."""
+        """Observes the rows of a place, where the function may have filtered any."""
         if only_projects(rows, read_metric(self._inputs[place])):
             self._as_kept.add(place)
             return rows
         return rows.observe(f"headwater_entered_{place}", F.count(F.lit(1)).alias("rows"))
 
     def of(self, metrics: Mapping[str, Any], place: Place) -> int:
-        """How many they were in a batch."""
+        """The number of rows of a place in a batch."""
         if place in self._as_kept:
             return observed(metrics, read_metric(self._inputs[place]), "kept")
         return observed(metrics, f"headwater_entered_{place}")

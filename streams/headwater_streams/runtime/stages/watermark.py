@@ -1,4 +1,4 @@
-"""The watermark of an input whose commits a job reads whole and in order: what is at or before it has all come."""
+"""The watermark of an input whose commits a job reads whole and in order: all rows at or before it have come."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from headwater_streams.runtime.inputs import BatchInput
 
 @dataclass(frozen=True)
 class Watermark:
-    """Where an input has come to; it stands in the ledger entry of the job's last commit.
+    """How far an input has come; it stands in the ledger entry of the job's last commit.
 
     Attributes:
         seen_us: The greatest event time of the commits that were read, microseconds; None before the first.
-        at_us: The watermark: a delay behind that, and never back.
+        at_us: The watermark, a delay behind that; it never goes back.
     """
 
     seen_us: int | None = None
@@ -34,7 +34,7 @@ class Watermark:
         seen_us = max((time_us for time_us in (self.seen_us, newest) if time_us is not None), default=None)
         if seen_us is None:
             return Watermark()
-        # Never back, though the delay was made longer.
+        # It never goes back, even if the delay was made longer.
         return Watermark(
             seen_us, max(seen_us - delay_us, seen_us - delay_us if self.at_us is None else self.at_us)
         )

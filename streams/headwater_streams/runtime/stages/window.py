@@ -171,7 +171,7 @@ class WindowStage:
         """See `Stage`: the open windows must hold the rows that the table and the ledger say.
 
         Raises:
-            IncompatibleStateError: They hold others; nothing was written.
+            IncompatibleStateError: They hold other rows; nothing was written.
         """
         read = again.source(self._job.inputs[self._name])
         if self.values is not None and read is not None:
@@ -196,7 +196,7 @@ class WindowStage:
         warm, in_table, names_ends = df, table, True
         if since > NO_WATERMARK_MS:
             warm = df.filter(F.unix_millis(F.col(f"{WINDOW_KEY}.window_end")) > since)
-            # A table that does not say when its windows end does not say either which of them should be open.
+            # A table without the windows' ends does not say which of them should be open either.
             names_ends = dict(table.dtypes).get(WINDOW_END) == "timestamp"
             in_table = table.filter(F.unix_millis(WINDOW_END) > since) if names_ends else table
         keys, nothing = cols(self._job.target.keys), F.lit(0).cast("long")
@@ -222,7 +222,7 @@ class WindowStage:
         )
 
     def _newest_by(self, metrics: dict[str, Any]) -> int | None:
-        """The greatest event time that a topic had shown by now; None where older batches did not say."""
+        """The greatest event time of a topic by now; None where older batches did not say it."""
         newest_us = metrics.get(read_metric(self._name), {}).get(NEWEST)
         if newest_us is not None and self._knows_newest:
             self._newest_us = (
@@ -231,7 +231,7 @@ class WindowStage:
         return self._newest_us
 
     def _computed(self, result: BatchResult) -> tuple[DataFrame, pa.Table | None]:
-        """The windows of a batch, kept, and the keys of those that replace others."""
+        """The windows of a batch, persisted, and the keys of those that replace others."""
         if self._is_final:
             return result.kept(), None
         return result.kept_with_columns(cols(self._job.target.keys))
@@ -267,7 +267,7 @@ class WindowStage:
         transaction.commit(self._app_id, entry.batch, entry.to_json(), files)
 
     def _with_sources(self, df: DataFrame, batch: int, split: SplitBatch) -> DataFrame:
-        """Windows with what this batch gave them."""
+        """Windows with the sources that this batch added to them."""
         if isinstance(split, KeptBatch):
             rows = entering(self._job.function, self._name, split.in_time)
             return with_sources(df, self._window, rows)
@@ -277,7 +277,7 @@ class WindowStage:
     def _with_all_sources(
         self, df: DataFrame, batch: int, batch_input: BatchInput, metrics: dict[str, Any]
     ) -> DataFrame:
-        """Closed windows with their sources: their rows came in earlier batches, and are looked up in the input."""
+        """Closed windows with their sources. Their rows came in earlier batches and are looked up in the input."""
         if not isinstance(self._input, KeptInput):
             since = observed(metrics, EMITTED_METRIC, "since")
             return with_ranges(df, self._ranges.between(since, batch))
