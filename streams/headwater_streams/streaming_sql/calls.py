@@ -67,7 +67,7 @@ def argument(script: Script) -> Any:
 
 
 def call(script: Script, name: str, place: Place) -> Any:
-    """Reads the arguments of a call behind its bracket, and makes it.
+    """Reads the arguments of a call behind its bracket, and calls the function.
 
     Raises:
         JobDefinitionError: There is no such function, or it refuses its arguments.
@@ -94,7 +94,7 @@ def call(script: Script, name: str, place: Place) -> Any:
 
 
 def _parameters_of(signature: inspect.Signature) -> str:
-    """The arguments by their names, those that must be given first; their Python types say nothing in SQL."""
+    """The names of the arguments, required ones first; their Python types mean nothing in SQL."""
     needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
     return ", ".join(needed + [f"{name} => ..." for name in signature.parameters if name not in needed])
 

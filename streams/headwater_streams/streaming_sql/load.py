@@ -87,7 +87,7 @@ def _target(statement: Statement) -> DeltaTarget:
     options, group = statement.options, statement.query.group
     mode: Any = options.get("mode", "append")
     keys = _names("keys", options.get("keys", ()))
-    if group is not None:  # whose columns are taken in any case
+    if group is not None:  # its columns match in any case
         outputs = {folded(output.name): output.name for output in group.outputs}
         keys = tuple(outputs.get(folded(key), key) for key in keys)
     of_changes = {name: options[name] for name in _OF_CHANGES if name in options}

@@ -1,4 +1,4 @@
-"""A SELECT over streams: what it is made of, and what it makes of frames."""
+"""A SELECT over streams: its parts, and its result over frames."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +70,8 @@ class Group:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The outputs that name a row; a window's end follows from its start, but where windows begin alike."""
+        """The outputs that name a row. A window's end follows from its start, except where several begin at the same
+        time."""
         bounds = BOUNDS[: 2 if self.window[:1] == ("cumulate",) else 1] if self.window else ()
         key_columns = set(map(folded, (*self.by, *bounds)))
         return tuple(
@@ -88,7 +89,7 @@ class Query:
         join: How two inputs are joined.
         where: The condition of WHERE.
         group: The grouping.
-        more: What UNION ALL puts under it, and where each of these begins.
+        more: The SELECTs that UNION ALL adds, each with the place where it begins.
     """
 
     items: tuple[Piece, ...]
@@ -135,7 +136,7 @@ class Query:
         how, right = self.join, others[0]
         on = [_spelled(first, name) for name in how.on]
         for name in on:
-            if name not in right.columns:  # there it may be spelled in another case
+            if name not in right.columns:  # the frame may spell it in another case
                 right = right.withColumnRenamed(name, name)
         joined = how.place.of(
             lambda: join(
@@ -179,12 +180,12 @@ def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:
 
 
 def _spelled(rows: DataFrame, name: str) -> str:
-    """A column as the rows have it: SQL takes names in any case, and the library in theirs."""
+    """A column as the rows spell it: SQL takes names in any case, the library does not."""
     return next((column for column in rows.columns if folded(column) == folded(name)), name)
 
 
 def _judged(make: Callable[..., DataFrame], columns: Sequence[tuple[Place, Any]]) -> DataFrame:
-    """Makes a frame of columns; where they are refused, each is tried alone."""
+    """Makes a frame of columns. Where Spark refuses them, it tries each alone, to name the place."""
     try:
         return make(*[column for _, column in columns])
     except (PySparkException, StreamsError):

@@ -85,7 +85,7 @@ class Script:
         self._require_pairs()
 
     def _require_pairs(self) -> None:
-        """Sees to it that each bracket has its other one: what is read up to a bracket's end else ends anywhere."""
+        """Sees to it that brackets come in pairs; otherwise what is read up to a bracket's end would end anywhere."""
         opened: list[Token] = []
         for token in self._tokens:
             now = word(token)
@@ -195,7 +195,7 @@ class Script:
         return self._tokens[begin : self._at]
 
     def piece(self, tokens: Sequence[Token], without: Collection[str] = ()) -> Piece:
-        """Tokens as they were written, but for qualifiers (`d.carrier`) that are one of `without`."""
+        """Tokens as they were written, without those qualifiers (`d.carrier`) that `without` has."""
         text, at = "", tokens[0].start
         for index, token in enumerate(tokens[:-1]):
             before = word(tokens[index - 1]) if index else ""
@@ -217,8 +217,8 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _broken_line(text: str) -> int:
-    """The line behind the last one up to which a text can be taken apart: a quote that is left out in it turns those
-    of the following lines around, and the tokenizer sees the fault in the last of them."""
+    """The line from which on a text cannot be tokenized. The tokenizer itself reports a later one, as a missing quote
+    turns the quotes of the following lines around."""
     begin, lines = 0, text.split("\n")
     for end in range(1, len(lines) + 1):
         try:

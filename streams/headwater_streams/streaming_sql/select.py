@@ -1,4 +1,4 @@
-"""A SELECT over streams, read from a script: from which inputs, which rows, how joined or grouped."""
+"""Reads a SELECT over streams from a script: its inputs, its condition, its join or grouping."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -40,7 +40,7 @@ REFUSED = {
 
 
 def read_select(script: Script) -> Query:
-    """Reads a SELECT up to the statement's end, and those that UNION ALL puts under it.
+    """Reads a SELECT up to the statement's end, and those that UNION ALL adds.
 
     Raises:
         JobDefinitionError: It is none, or not one over streams; the message has the file and the line.

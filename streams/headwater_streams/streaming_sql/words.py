@@ -1,9 +1,9 @@
-"""The library's sentences for whoever wrote SQL: what they name as Python does is named as it is written there."""
+"""Puts the library's sentences into SQL's words: what they call by its name in Python gets its name in SQL."""
 
 import re
 
 _ARGUMENTS = "event_time|watermark|schema|within|columns|header|origin|max_ahead|format"
-# In this order: what stands first is longer, or is part of what stands later.
+# The order matters: an earlier pattern is longer, or is part of a later one.
 _REPLACEMENTS = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
