@@ -12,7 +12,7 @@ from headwater.cli._accounts import account_of, describe_run
 from headwater.running.status import accounts_since, job_status, log_ends
 from headwater_streams.base.errors import UnavailableError
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.storage.home import Home
 
 PEOPLE, BOTS = "silver.people", "silver.bots"
@@ -163,9 +163,9 @@ def test_jobs_status_tells_what_went_to_other_tables_from_what_was_filtered(
 
 
 def test_counted_has_the_word_of_its_number() -> None:
-    assert counted(1, "row") == "1 row"
-    assert counted(0, "batch", "batches") == "0 batches"
-    assert counted(12_345, "row") == "12,345 rows"
+    assert quantity(1, "row") == "1 row"
+    assert quantity(0, "batch", "batches") == "0 batches"
+    assert quantity(12_345, "row") == "12,345 rows"
 
 
 def test_account_of_a_dimension_says_what_is_kept_and_what_is_in_effect() -> None:

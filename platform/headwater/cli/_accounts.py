@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 _OF_A_TABLE = ("written", "filtered")
 """The terms that differ from table to table of one job; of these no sum is a number of records."""
@@ -28,7 +28,7 @@ def describe_run(
     read = (
         ", ".join(filter(None, [f"{account.get('read', 0):,} read", became])) if any(account.values()) else ""
     )
-    yield ": ".join(filter(None, [job, counted(batches, "batch", "batches"), read]))
+    yield ": ".join(filter(None, [job, quantity(batches, "batch", "batches"), read]))
     if len(targets) > 1 and any(tables.values()):
         for name in targets:
             terms = {term: tables.get(name, {}).get(term, 0) for term in _OF_A_TABLE}

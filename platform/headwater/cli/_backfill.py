@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli._common import console, duration_text, print_line, print_table, value_text
 from headwater.errors import UsageError
 from headwater_streams.base.ledger_entry import spelled
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.repairs import again
 
@@ -94,7 +94,7 @@ def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
         "table": "; ".join(
             f"{name}, planned on version {part.base_version}" for name, part in planned.parts.items()
         ),
-        "reads": f"{counted(planned.rows, 'row')} of {read or 'no offset'}",
+        "reads": f"{quantity(planned.rows, 'row')} of {read or 'no offset'}",
         **_takes(takes_s),
         "replaces": replaced,
         "steps": f"{len(planned.chunks)}",
@@ -119,7 +119,7 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
     }
     if planned.mode == "rebuild":
         lines["reads"] = (
-            f"its inputs from their beginning; the live job has read {counted(planned.rows, 'row')}"
+            f"its inputs from their beginning; the live job has read {quantity(planned.rows, 'row')}"
         )
         lines |= _takes(takes_s)
         if behind := planned.to_json().get("behind"):
@@ -132,7 +132,7 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
         others = "".join(f", version {version} of {name}" for name, version in value["versions"].items())
         of = f" of {planned.target}" if others else ""
         lines["back to"] = f"version {value['version']}{of}{others}, after batch {value['batch']}"
-        lines["reads"] = f"{counted(planned.rows, 'row')} again: {', '.join(spelled(value['ranges']))}"
+        lines["reads"] = f"{quantity(planned.rows, 'row')} again: {', '.join(spelled(value['ranges']))}"
         following = "verify"
     if planned.feeds:
         lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_STOP}"
@@ -173,7 +173,7 @@ def print_changes(changes: Mapping[str, "Diff"], digest: str, more: str) -> None
 
 def _print_changes(diff: "Diff", of: str, digest: str) -> None:
     print_line(
-        f"{of}{counted(diff.added, 'row')} added, {diff.removed:,} removed, {diff.changed:,} changed, "
+        f"{of}{quantity(diff.added, 'row')} added, {diff.removed:,} removed, {diff.changed:,} changed, "
         f"{diff.unchanged:,} unchanged{digest}"
     )
     rows = [

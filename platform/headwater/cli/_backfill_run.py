@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.cli._backfill_job import errors, home_of, planned_job
 from headwater.cli._common import print_json, print_line, progress_console
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 
 def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool, nice: int) -> None:
@@ -28,14 +28,14 @@ def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output
             steps = bar.add_task(backfill_id, total=None)
 
             def show(progress: "backfill.Progress") -> None:
-                rate = f"{counted(progress.rows_read, 'row')}, {progress.rows_per_second:,.0f}/s"
+                rate = f"{quantity(progress.rows_read, 'row')}, {progress.rows_per_second:,.0f}/s"
                 bar.update(steps, completed=progress.chunks_done, total=progress.chunks, description=rate)
 
             done = backfill.run(context, backfill_id, job, on_progress=show)
     if json_output:
         print_json(done.to_json())
         return
-    in_all, rows = counted(done.chunks, "step"), counted(done.rows_read, "row")
+    in_all, rows = quantity(done.chunks, "step"), quantity(done.rows_read, "row")
     following = "resume" if done.state == "paused" else "verify"
     print_line(
         f"{done.state}: {done.chunks_done} of {in_all}, {rows} read; next: headwater backfill {following} {backfill_id}"

@@ -8,7 +8,7 @@ import typer
 from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_line, print_table
 from headwater.errors import EXIT_FAILED, UsageError
 from headwater_streams.base.nearest import nearest
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 if TYPE_CHECKING:
     from headwater_streams.ledger.audit import TableAudit
@@ -75,7 +75,7 @@ def _print(audits: "list[TableAudit]") -> None:
         for sentence in (*each.notes, *each.findings):
             print_line(sentence)
     if audits and all(each.ok for each in audits):
-        print_line(f"{counted(len(audits), 'table')}: every offset is accounted for")
+        print_line(f"{quantity(len(audits), 'table')}: every offset is accounted for")
 
 
 def _identity(table_audit: "TableAudit", terms: dict[str, int]) -> dict[str, int]:

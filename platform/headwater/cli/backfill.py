@@ -18,7 +18,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.storage.damage import DamagedFileError
 
 app = typer.Typer(
@@ -470,7 +470,7 @@ def swap(
         beside = done.get("beside", {})
         message += "".join(f", {each['version']} of {name}" for name, each in beside.items())
         unchanged = sum(each["proof"]["rows_outside"] for each in (done, *beside.values()))
-        print_line(f"{message}; {counted(unchanged, 'other row')} unchanged")
+        print_line(f"{message}; {quantity(unchanged, 'other row')} unchanged")
     else:
         pause_text = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
         print_line(

@@ -15,7 +15,7 @@ from headwater.errors import UsageError, UserError
 from headwater_broker.log.unreadable import UNREADABLE_HEADER
 from headwater_broker.shown import escaped_data, escaped_json
 from headwater_broker.wire.fetch import PAST_UNREADABLE
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 _BATCH = 500
 
@@ -190,7 +190,7 @@ class _Printer:
         """Notes on standard error how many records were printed escaped."""
         if self._escaped:
             print_line(
-                f"headwater: {counted(self._escaped, 'record')} with control characters or bytes that are not UTF-8, "
+                f"headwater: {quantity(self._escaped, 'record')} with control characters or bytes that are not UTF-8, "
                 "shown escaped; --raw prints what was produced",
                 file=sys.stderr,
             )

@@ -19,7 +19,7 @@ from headwater.cli._common import (
 from headwater.cli._kafka import Cluster, parse_timestamp_ms, resolve_offset
 from headwater.errors import UsageError, UserError
 from headwater_broker.numbers import is_natural
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -121,7 +121,7 @@ def describe(
         [tuple(getattr(each, column) for column in columns) for each in progress],
         empty=f"group {group} has committed nothing yet",
     )
-    print_line(f"{described.state.name.lower()}, {counted(len(described.members), 'member')}, lag {total}")
+    print_line(f"{described.state.name.lower()}, {quantity(len(described.members), 'member')}, lag {total}")
 
 
 @app.command()
@@ -171,7 +171,7 @@ def reset(
         members = described.members
         if members:
             raise UserError(
-                f"group {group} has {counted(len(members), 'running member')} "
+                f"group {group} has {quantity(len(members), 'running member')} "
                 f"({', '.join(sorted({member.client_id for member in members}))}): stop them first"
             )
         committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
@@ -193,7 +193,7 @@ def reset(
         print_json({"group": group, "dry_run": dry_run, "partitions": rows})
     else:
         print_table(columns, changes, empty="")
-        print_line("nothing was changed" if dry_run else f"reset {counted(len(changes), 'partition')}")
+        print_line("nothing was changed" if dry_run else f"reset {quantity(len(changes), 'partition')}")
 
 
 @app.command()

@@ -21,7 +21,7 @@ from headwater.cli._common import (
 )
 from headwater.cli._generations import rebuild, renew
 from headwater.errors import EXIT_FAILED, UsageError, UserError
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import declared_name
 from headwater_streams.storage.damage import DamagedFileError
 
@@ -345,7 +345,7 @@ def run_tests_of_jobs(
         )
     if results.exit_code:
         raise UserError(
-            f"{results.count('failed')} of {counted(len(results.outcomes), 'test')} failed", EXIT_FAILED
+            f"{results.count('failed')} of {quantity(len(results.outcomes), 'test')} failed", EXIT_FAILED
         )
 
 

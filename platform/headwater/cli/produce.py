@@ -18,7 +18,7 @@ from headwater.cli._common import (
 )
 from headwater.cli._kafka import Cluster, parse_assignments
 from headwater.errors import UsageError, UserError, reason
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 _LAST_PARTITION = 2**31 - 1
 """librdkafka takes no larger number."""
@@ -84,7 +84,7 @@ def produce(
             f"partition {each['partition']} {_offsets(each['first'], each['last'])}"
             for each in sender.ranges()
         )
-        print_line(f"sent {counted(sender.sent, 'record')} to {topic}" + (f": {spans}" if spans else ""))
+        print_line(f"sent {quantity(sender.sent, 'record')} to {topic}" + (f": {spans}" if spans else ""))
 
 
 def _offsets(first: int, last: int) -> str:
@@ -168,7 +168,7 @@ class _Sender:
     def _stop_at_failure(self) -> None:
         if self._failure is not None:
             name = self._failure.name()
-            sent = f"{counted(self.sent, 'record was', 'records were')} sent"
+            sent = f"{quantity(self.sent, 'record was', 'records were')} sent"
             if name in ("_MSG_TIMED_OUT", "_UNKNOWN_PARTITION"):  # which do not say why
                 self._cluster.require_leaders(self._topic, self._partition)
             if name == "_MSG_TIMED_OUT":

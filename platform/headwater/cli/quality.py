@@ -17,7 +17,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.storage.damage import DamagedFileError
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def _print_result(result: "SuiteResult") -> None:
     warned = (
         f", with warnings ({', '.join(each.name for each in result.warnings)})" if result.warnings else ""
     )
-    rows = counted(result.rows, "row")
+    rows = quantity(result.rows, "row")
     print_line(f"{result.table} version {result.version}: {verdict}{warned}; {rows}, {result.seconds:.1f} s")
     print_line(f"Data Docs: {result.docs.resolve().as_uri()}")
 

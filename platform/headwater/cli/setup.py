@@ -11,7 +11,7 @@ from headwater.stack.classes import class_archive, ensure_class_archive
 from headwater.stack.jars import Progress, ensure_jars, locked_jars
 from headwater.stack.java import find_java
 from headwater.stack.places import jars_dir
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 _LINES_EVERY_S = 5.0  # where no bar can be drawn
 
@@ -36,7 +36,7 @@ def setup(json_output: JsonOption = False) -> None:
     jars, folder, java = locked_jars(), jars_dir(os.environ), find_java(os.environ)
     if fetched and not json_output:
         size_mb = sum(jar.size_bytes for jar in jars) / 1e6
-        print_line(f"fetched {counted(len(jars), 'jar')} ({size_mb:.0f} MB) into {folder}", flush=True)
+        print_line(f"fetched {quantity(len(jars), 'jar')} ({size_mb:.0f} MB) into {folder}", flush=True)
     archived = class_archive(os.environ, java).exists()
     with waiting(
         "archiving what a session's Java loads, once (25 to 90 s)",

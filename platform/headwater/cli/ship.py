@@ -22,7 +22,7 @@ from headwater.cli._kafka import Cluster
 from headwater.errors import UsageError, UserError, reason
 from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 if TYPE_CHECKING:
     from headwater.ship.framing import Framing
@@ -224,7 +224,7 @@ def _run(
         )
         totals = shipper.run()
     if not json_output:
-        print_line(f"shipped {counted(totals.lines, 'line')} ({counted(totals.bytes, 'byte')}) to {topic}")
+        print_line(f"shipped {quantity(totals.lines, 'line')} ({quantity(totals.bytes, 'byte')}) to {topic}")
 
 
 def _say(sentence: str) -> None:

@@ -25,7 +25,7 @@ from headwater.demo.weather import read_weather
 from headwater.running.environment import JobEnvironment, find_jobs, open_environment
 from headwater.stack.local import running_stack
 from headwater.stack.session import spark_session
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.quality.run import run_suite
 from headwater_streams.storage.home import Home
@@ -119,7 +119,7 @@ class _Demo:
             unreported = reconcile(self._plan, self._journal, log)
         if unreported:
             self._show.say(
-                f"counted from the log: {counted(unreported, 'record')} whose delivery reports a kill had lost"
+                f"counted from the log: {quantity(unreported, 'record')} whose delivery reports a kill had lost"
             )
         session.result()
         environment = open_environment(self._home.root, bootstrap, app_name=_APP_NAME)
@@ -135,11 +135,11 @@ class _Demo:
         self._watch.look()
         batches = {name: len(history.batches) for name, history in self._watch.tables.items()}
         batch_counts = ", ".join(
-            f"{name} {counted(count, 'batch', 'batches')}" for name, count in batches.items() if count
+            f"{name} {quantity(count, 'batch', 'batches')}" for name, count in batches.items() if count
         )
         self._show.say(
             f"going on in {self._home.root}: {self._journal.next_slice} of {slices} slices were delivered "
-            f"({counted(records, 'record')}){'; ' + batch_counts if batch_counts else ''}"
+            f"({quantity(records, 'record')}){'; ' + batch_counts if batch_counts else ''}"
         )
 
     def _live(self, environment: JobEnvironment) -> None:
@@ -156,7 +156,7 @@ class _Demo:
         least = self._plan.chunks - 2  # a job behind a table may be a chunk behind
         for name, history in self._watch.tables.items():
             terms = ", ".join(f"{count:,} {term}" for term, count in history.totals.items() if count)
-            batches = counted(len(history.batches), "batch", "batches")
+            batches = quantity(len(history.batches), "batch", "batches")
             self._show.say(f"{name}: {batches}; rows: {terms}")
             if len(history.batches) < least:
                 self._differs(f"{name} was made in {batches}, not {least} or more")

@@ -15,7 +15,7 @@ from headwater.running.progress import JobProgress, progress_of
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry
 from headwater_streams.spark.run_facts import facts_of_last_run
@@ -194,13 +194,13 @@ def _of_inputs(progress: JobProgress, inputs: list[InputState]) -> Iterator[str]
             yield f"{each.source}: all is read"
         elif each.places:
             worst, count = next(iter(each.places.items()))
-            yield f"{each.source}: {counted(each.behind, 'record waits', 'records wait')}, most in {worst} ({count:,})"
+            yield f"{each.source}: {quantity(each.behind, 'record waits', 'records wait')}, most in {worst} ({count:,})"
         else:
-            yield f"{each.source}: {counted(each.behind, 'commit waits', 'commits wait')}"
+            yield f"{each.source}: {quantity(each.behind, 'commit waits', 'commits wait')}"
     behind = [batch["behind"] for batch in progress.batches[-20:] if batch["behind"] is not None]
     if len(behind) > 1 and behind[-1] > behind[0]:
-        waited = counted(behind[0], "record")
-        ago = counted(len(behind) - 1, "batch", "batches")
+        waited = quantity(behind[0], "record")
+        ago = quantity(len(behind) - 1, "batch", "batches")
         yield f"it falls behind: {waited} waited {ago} ago, {behind[-1]:,} now"
 
 
@@ -211,7 +211,7 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
         return
     step, took_ms = steps.most_common(1)[0]
     yield (
-        f"of its last {counted(len(recent), 'batch', 'batches')} ({whole_ms / len(recent):,.0f} ms each), "
+        f"of its last {quantity(len(recent), 'batch', 'batches')} ({whole_ms / len(recent):,.0f} ms each), "
         f"{min(1.0, took_ms / whole_ms):.0%} was {step}"
     )
     operators: Counter[str] = Counter()
@@ -223,7 +223,7 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
         state = next(each for each in recent[-1]["operators"] if each["name"] == name)
         yield (
             f"the operator {name} took {took_ms:,} ms of tasks' time in them; it holds "
-            f"{counted(state['rows'] or 0, 'row')}, {counted(state['bytes'] or 0, 'byte')}"
+            f"{quantity(state['rows'] or 0, 'row')}, {quantity(state['bytes'] or 0, 'byte')}"
         )
 
 
@@ -238,7 +238,7 @@ def _of_parts(home: Home, by_job: Mapping[str, JobProgress], job: str, ask: AskT
         for each in _inputs(home, part, ask):
             if each.behind:
                 unit = "record" if each.places else "commit"
-                yield f"its part {name} is behind: {counted(each.behind, unit)} of {each.source} wait"
+                yield f"its part {name} is behind: {quantity(each.behind, unit)} of {each.source} wait"
 
 
 def _of_watermark(last: dict[str, Any] | None, inputs: list[InputState]) -> Iterator[str]:

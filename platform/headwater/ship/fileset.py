@@ -19,7 +19,7 @@ from headwater.ship.opening import Opener
 from headwater.ship.possible_copies import PossibleCopies, PossibleCopy
 from headwater.ship.progress import Entry
 from headwater.ship.tail import Chunk, FileKey, Tail
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 DELETED_QUIET_S = 5.0
 """How long a deleted file that its writer may still hold has to be quiet before it is let go."""
@@ -266,7 +266,7 @@ class FileSet:
             elif unpacked is not None:
                 self._resume_in(entry, *unpacked, now)
             elif not entry.done and entry.size > entry.mark.position:
-                unread = counted(entry.size - entry.mark.position, "byte")
+                unread = quantity(entry.size - entry.mark.position, "byte")
                 self._say(f"{entry.place} is gone, with at least {unread} of it not read yet")
         return parts
 
@@ -434,7 +434,7 @@ class FileSet:
             self.tails[tail.key] = tail
             return
         if tail.size > tail.position:
-            unread = counted(tail.size - tail.position, "byte")
+            unread = quantity(tail.size - tail.position, "byte")
             other = not_unpacked(places, tail.place)
             self._say(
                 f"{tail.place} was truncated or written anew with {unread} of it not read yet, and no copy is beside it"

@@ -20,7 +20,7 @@ from headwater.ship.syslog import (
     without_line_end,
 )
 from headwater_broker.numbers import is_natural
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 _RECEIVE_BUFFER_BYTES = 8 << 20
 _FULL_CHECK_S = 0.2
@@ -95,15 +95,15 @@ class SyslogListener:
             self._cut += cut
             self.complain(
                 "cut",
-                f"cut: {counted(self._cut, 'syslog message')} longer than {MAX_MESSAGE_BYTES} bytes or broken off with "
-                "the connection; the header headwater-syslog-truncated has the full length",
+                f"cut: {quantity(self._cut, 'syslog message')} longer than {MAX_MESSAGE_BYTES} bytes or broken off "
+                "with the connection; the header headwater-syslog-truncated has the full length",
             )
         return True
 
     def drop(self, count: int) -> None:
         """Counts messages that were lost: a sender cannot be made to wait over UDP."""
         self._dropped += count
-        lost = counted(self._dropped, "syslog message")
+        lost = quantity(self._dropped, "syslog message")
         self.complain("lost", f"lost, as the spool was full: {lost} that came over UDP")
 
     def complain(self, kind: str, sentence: str) -> None:

@@ -26,7 +26,7 @@ from headwater.ship.sent import SentJournal
 from headwater.ship.spool import Spool
 from headwater.ship.tail import Chunk, FileKey, Tail
 from headwater.ship.too_long import aside_message, keep_aside
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 _STOP_WAIT_S = 8.0
 _SAVE_WAIT_S = 1.0
@@ -311,7 +311,7 @@ class Shipper:
         self.totals.unacknowledged = self._sender.queued
         if self._sender.queued:
             self._say(
-                f"not acknowledged: {counted(self._sender.queued, 'record')}; the next run sends what was not"
+                f"not acknowledged: {quantity(self._sender.queued, 'record')}; the next run sends what was not"
             )
         if self._options.once and self._files.refused:
             refused = sorted(self._files.refused)
@@ -390,8 +390,8 @@ class Shipper:
         room = self._limit_bytes - _BATCH_BYTES - len(key) - headers - len(self._options.name.encode())
         if room <= 0:
             raise ShipError(
-                f"batches of {self._options.topic} may have {counted(self._limit_bytes, 'byte')}, which leaves no room "
-                "for a line with its origin: raise the topic's max.message.bytes"
+                f"batches of {self._options.topic} may have {quantity(self._limit_bytes, 'byte')}, which leaves no "
+                "room for a line with its origin: raise the topic's max.message.bytes"
             )
         return room
 

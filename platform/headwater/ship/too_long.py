@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.errors import reason
 from headwater.ship.errors import ShipError
 from headwater.ship.framing import Record
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 
 def keep_aside(place: Path, parts: Iterable[bytes]) -> int:
@@ -48,7 +48,7 @@ def aside_message(file: str, record: Record, count: int, topic: str, place: Path
     """
     if record.is_damaged:
         return (
-            f"{file} is damaged from byte {record.position} to byte {record.end - 1}: these {counted(count, 'byte')} "
+            f"{file} is damaged from byte {record.position} to byte {record.end - 1}: these {quantity(count, 'byte')} "
             f"are no message and are kept in {place}; what is around them is shipped"
         )
     return (

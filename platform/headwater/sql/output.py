@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 from headwater.piped import widen_for
 from headwater.sql.result import Result
 from headwater_broker.shown import escaped_json, escaped_text
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,7 +123,7 @@ def print_table(
         _print_grid(columns, result.numeric, texts, console)
     count = len(result)
     more = f", the first {len(texts):,} shown (--max-rows 0 shows all)" if len(texts) < count else ""
-    console.print(f"{counted(count, 'row')}{more}", style="dim", highlight=False)
+    console.print(f"{quantity(count, 'row')}{more}", style="dim", highlight=False)
 
 
 def _print_grid(

@@ -26,7 +26,7 @@ from headwater.stack.state import (
     unlisted_parent,
 )
 from headwater_broker.numbers import is_natural
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 _POLL_S = 0.05
 _LISTED_WITHIN_S = 5.0
@@ -61,7 +61,7 @@ def differences(spec: StackSpec, running: StackState) -> list[tuple[str, object,
     first = brokers[0].address if brokers else ""
     differing: list[tuple[str, object, str]] = []
     if len(brokers) != len(spec.broker_ids):
-        differing.append(("stack.brokers", len(spec.broker_ids), counted(len(brokers), "broker")))
+        differing.append(("stack.brokers", len(spec.broker_ids), quantity(len(brokers), "broker")))
     if spec.port and not first.endswith(f":{spec.port}"):
         differing.append(("stack.port", spec.port, f"its first broker at {first}"))
     if running.host and spec.host != running.host:

@@ -1,7 +1,7 @@
 """Numbers of things as a person reads them."""
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def quantity(count: int, one: str, many: str | None = None) -> str:
     """A number and its thing: `"1 batch"`, `"2,000 batches"`.
 
     Args:

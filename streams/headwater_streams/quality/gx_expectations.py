@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.json_values import exact_number
 from headwater_streams.base.names import quoted
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.quality.asked import shown_as_json
 from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.suite import Kind, SqlExpectation, Verdict
@@ -225,7 +225,7 @@ class ExpectKeysToNameOneRow(BatchExpectation):  # type: ignore[misc]
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
         count, sample = metrics[_REPEATED_KEYS]
-        observed = f"{counted(count, 'key')} more than once"
+        observed = f"{quantity(count, 'key')} more than once"
         return {
             "success": count == 0,
             "result": {"observed_value": observed, "details": {"repeated_keys": sample}},
@@ -317,7 +317,7 @@ def observed_text(result: Mapping[str, Any]) -> str:
     if count is None:
         return ""
     of = "" if total is None else f"{count:,} of "
-    return f"{of}{counted(count if total is None else total, 'row')} unexpected"
+    return f"{of}{quantity(count if total is None else total, 'row')} unexpected"
 
 
 def _table(engine: SparkDFExecutionEngine, domain: dict[str, Any]) -> DataFrame:

@@ -13,7 +13,7 @@ from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.base.ledger_entry import Ranges
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.plan.job import Job
@@ -120,7 +120,7 @@ def _not_read_yet(live: Ranges, read: Ranges) -> list[str]:
         return []
     return [
         (
-            f"the live job has read {counted(since, 'offset')} since the rebuild ran: what it made of them counts as "
+            f"the live job has read {quantity(since, 'offset')} since the rebuild ran: what it made of them counts as "
             "removed or changed in the diff, and the job makes it again as soon as the rebuild is swapped in"
         )
     ]

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.base.json_values import exact_values
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.hashed import EXACT_JSON, hash_parts
 
@@ -57,8 +57,8 @@ class Compared:
 
     def told(self) -> str:
         """What differs, in words."""
-        parts = [f"{counted(self.missing, 'recomputed row')} not written"] if self.missing else []
-        parts += [f"{counted(self.extra, 'written row')} not recomputed"] if self.extra else []
+        parts = [f"{quantity(self.missing, 'recomputed row')} not written"] if self.missing else []
+        parts += [f"{quantity(self.extra, 'written row')} not recomputed"] if self.extra else []
         named = ", ".join(f"{name} of {count:,}" for name, count in self.differing[:_NAMED])
         more = f" and {len(self.differing) - _NAMED} columns more" if len(self.differing) > _NAMED else ""
         parts += [f"rows differ: {named}{more}"] if self.differing else []

@@ -9,7 +9,7 @@ from headwater_streams.backfill.recompute.comparing import Order, compare
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.sampling import limit_of
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.history import history, newest
 from headwater_streams.delta.scd_target import CHANGES, DELETED, ScdTarget
 from headwater_streams.plan.plan import JobPlan
@@ -65,10 +65,10 @@ class DimensionRecomputation(RowRecomputation):
             there = self._inputs.places(Offsets.union([part.read for part in parts])).count()
             if there < self._read:
                 raise NotRecomputableError(
-                    f"{everything.topics} does not hold {counted(self._read - there, 'record')} that the job read any "
+                    f"{everything.topics} does not hold {quantity(self._read - there, 'record')} that the job read any "
                     "more"
                 )
-        return judged(found, counted(found.rows, "row"), everything, everything, 0)
+        return judged(found, quantity(found.rows, "row"), everything, everything, 0)
 
     def _rows_after(self, events: DataFrame) -> DataFrame:
         target = self._target

@@ -24,7 +24,7 @@ from headwater_streams.backfill.recompute.copies import copies_by_headers, copie
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, checks_on, without
 from headwater_streams.base.errors import StreamsError
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.side import MISSED
 from headwater_streams.operators.dedup import ByKey
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL
@@ -265,12 +265,12 @@ def compared_as_rejected(
     if deleted:
         again, notes_again = compare(True)
         if again.same:
-            note = f"the quarantine table lacks {counted(deleted, 'record')} that the job's checks reject"
+            note = f"the quarantine table lacks {quantity(deleted, 'record')} that the job's checks reject"
             return again, (*notes_again, note)
     lost = sum(rows.lost(picked) for rows, picked in inputs)
     if lost:
         topics = Offsets.union([picked for _, picked in inputs]).topics
         raise NotRecomputableError(
-            f"{topics} does not hold {counted(lost, 'record')} that the job kept any more"
+            f"{topics} does not hold {quantity(lost, 'record')} that the job kept any more"
         )
     return found, notes

@@ -23,7 +23,7 @@ from headwater_streams.backfill.recompute.input_rows import (
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.plan.job import Job
@@ -95,7 +95,7 @@ class JoinRecomputation:
             return compared_as_computed(self._plan, given, inputs, self._compared)
 
         found, notes = compared_as_rejected(compare, inputs)
-        outcome = judged(found, counted(found.rows, "row"), here, read, 0)
+        outcome = judged(found, quantity(found.rows, "row"), here, read, 0)
         return replace(outcome, notes=(*outcome.notes, *notes))
 
     def _require_told_apart(self) -> None:

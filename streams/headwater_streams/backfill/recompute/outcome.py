@@ -7,7 +7,7 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 
 NAME = "recomputed"
 """The finding's name."""
@@ -76,7 +76,7 @@ def judged(compared: Compared, what: str, read: Offsets, everything: Offsets, go
     if compared.unsteady:
         names = ", ".join(compared.unsteady)
         notes.append(f"recomputed, but not compared, since it comes out otherwise each time: {names}")
-    offsets = f"{read.count:,} of {counted(everything.count, 'offset')}"
+    offsets = f"{read.count:,} of {quantity(everything.count, 'offset')}"
     detail = f"{what} from {offsets} of {everything.topics}"
     told = (
         f"{detail}, as they are written" if compared.same else f"{detail}: {compared.told()}; {_OF_THE_DAY}"

@@ -17,7 +17,7 @@ from headwater_streams.backfill.recompute.reading import in_order, without
 from headwater_streams.backfill.recompute.row_inputs import RowInputs, TableRows
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
 from headwater_streams.base.ledger_entry import Ranges
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
@@ -102,14 +102,14 @@ class RowRecomputation:
             found = self._compared(parts, made, rows)
         except Exception as error:
             found = self._compared(parts, self._without_failing(parts, made, read, error), rows)
-        outcome = judged(found, counted(found.rows, "row"), read, everything, everything.count - held)
+        outcome = judged(found, quantity(found.rows, "row"), read, everything, everything.count - held)
         if not found.extra:
             return outcome
         # A compacted topic forgets records between the others.
         lost = without(rows, self._inputs.places(Offsets.union([part.read for part in parts]))).count()
         kept = replace(found, extra=found.extra - lost)
-        outcome = judged(kept, counted(found.rows, "row"), read, everything, everything.count - held)
-        of_rows = counted(lost, "written row")
+        outcome = judged(kept, quantity(found.rows, "row"), read, everything, everything.count - held)
+        of_rows = quantity(lost, "written row")
         note = f"{everything.topics} does not hold the records of {of_rows} any more"
         return replace(outcome, notes=(*outcome.notes, note)) if lost else outcome
 

@@ -26,7 +26,7 @@ from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_win
 from headwater_streams.backfill.recompute.sessions import Sessions
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.operators.windows.counted import CountWindow
 from headwater_streams.operators.windows.session import SessionWindow
 from headwater_streams.operators.windows.spec import (
@@ -131,7 +131,7 @@ class WindowRecomputation:
 
         found, notes = compared_as_rejected(compare, inputs)
         total = found.written if windows is None else sum(windows.values())
-        compared = f"{found.rows:,} of {counted(total, 'window')}"
+        compared = f"{found.rows:,} of {quantity(total, 'window')}"
         outcome = judged(found, compared, picked, read, read.count - here.count)
         return replace(outcome, notes=(*outcome.notes, *notes))
 
@@ -163,7 +163,7 @@ class WindowRecomputation:
             return found, ()
         found = self._compare(lambda order: sessions.unsplit(made(order), sample=sample), alone)
         one = "session that a row behind the watermark began or cut off was not compared"
-        return found, (counted(apart, one, one.replace("session", "sessions").replace("was", "were")),)
+        return found, (quantity(apart, one, one.replace("session", "sessions").replace("was", "were")),)
 
     def _compare(self, made: Callable[[Order | None], DataFrame], rows: DataFrame) -> Compared:
         columns = [*self._written.columns, *([] if ROWS in self._written.columns else [ROWS])]

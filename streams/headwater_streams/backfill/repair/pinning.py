@@ -8,7 +8,7 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.base.ledger_entry import SourceRange
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.shared import recreated_topics_of, shares_coordinates
 from headwater_streams.plan.job import Job
@@ -52,7 +52,7 @@ def pin_input(
             version = commit.version  # what a swap rewrote is no news to the live job, but it is to be folded
         elif commit.data_changed:
             raise BackfillError(
-                f"the job {job_plan.job.name!r} has not read {counted(unread, 'commit')} of {declared.name} that came "
+                f"the job {job_plan.job.name!r} has not read {quantity(unread, 'commit')} of {declared.name} that came "
                 "before its rows were rewritten; let the job catch up, then plan again"
             )
     read = TableHistory(path, declared.name, until=version)

@@ -30,7 +30,7 @@ from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.values import FolderRecord
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import ensure_table
 from headwater_streams.delta.side import quarantine_schema
 from headwater_streams.plan.plan import JobPlan
@@ -80,12 +80,12 @@ class Judged:
     @property
     def notes(self) -> list[str]:
         """What a person should know, each a sentence."""
-        left = counted(
+        left = quantity(
             self.gone,
             "row that was in quarantine is used now, and leaves it",
             "rows that were in quarantine are used now, and leave it",
         )
-        there = counted(
+        there = quantity(
             self.there,
             "row of the range goes to quarantine, or stays there",
             "rows of the range go to quarantine, or stay there",

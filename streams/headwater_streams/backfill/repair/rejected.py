@@ -10,7 +10,7 @@ from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.spec import of_newest
 from headwater_streams.backfill.store import BackfillError, NothingToRepairError
 from headwater_streams.base.ledger_entry import Ranges
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.narrowing import FUNCTION, Place
@@ -37,8 +37,8 @@ class Rejected:
     def notes(self) -> tuple[str, ...]:
         """What a person should know, each a sentence."""
         there, gone = (
-            counted(self.there, "record is", "records are"),
-            counted(self.gone, "more is", "more are"),
+            quantity(self.there, "record is", "records are"),
+            quantity(self.gone, "more is", "more are"),
         )
         told = f"{there} in quarantine; what lies between the first and the last of a partition is read again, too"
         lost = f"{gone} gone from the topic, and stay in quarantine with their bytes"
@@ -106,7 +106,7 @@ def rejected_records(
     where = f"in {plan.job.target.quarantine_table}"
     if not there and gone:
         raise BackfillError(
-            f"no record of {', '.join(held)} {where} can be read again ({counted(gone, 'is', 'are')} there that the "
+            f"no record of {', '.join(held)} {where} can be read again ({quantity(gone, 'is', 'are')} there that the "
             "topic does not hold any more), so there is nothing to mend"
         )
     if not there:

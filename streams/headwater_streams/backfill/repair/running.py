@@ -13,7 +13,7 @@ from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import commits
 from headwater_streams.plan.job import Job
@@ -106,7 +106,7 @@ def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEn
     """
     entries = shadow_entries(folder)
     if [entry.batch for entry in entries] != [chunk.number for chunk in planned.chunks]:
-        chunks = counted(len(planned.chunks), "chunk")
+        chunks = quantity(len(planned.chunks), "chunk")
         raise BackfillError(f"the backfill {planned.id!r} has done {len(entries)} of {chunks}; run it first")
     return entries
 

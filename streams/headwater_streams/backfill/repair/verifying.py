@@ -23,7 +23,7 @@ from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plan.job import Job
@@ -110,14 +110,14 @@ def _verified(
         account = _accounted(context, planned, part, job_plan, entries, shadow, before)
         notes = [*(planned.notes if name == planned.target else ()), *account.notes]
         held = sum(file.rows for file in files)
-        told = f"{counted(held, 'row')} of {counted(account.keys, 'key')}, {held - account.rows:,} of them outside of "
+        told = f"{quantity(held, 'row')} of {quantity(account.keys, 'key')}, {held - account.rows:,} of them outside "
         findings = [
             _unmoved(context, part),
             *account.findings,
             Finding(
                 name="rows inside the range",
                 ok=held == account.rows == account.keys,
-                detail=f"{told}the range",
+                detail=f"{told}of the range",
             ),
             prove_kept(context, own, part),
             *_checks(job_plan.job, shadow, notes),
@@ -162,7 +162,7 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     return Finding(
         name="target unmoved",
         ok=same,
-        detail=f"{counted(len(newer), 'commit')} since version {planned.base_version}, "
+        detail=f"{quantity(len(newer), 'commit')} since version {planned.base_version}, "
         + (
             "none of them in the affected range"
             if same
@@ -181,5 +181,5 @@ def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
     except CheckFailedError as error:
         return [Finding(name="checks", ok=False, detail=str(error))]
     notes += gate.warnings
-    told = counted(len(gate), "check of the result holds", "checks of the result hold")
+    told = quantity(len(gate), "check of the result holds", "checks of the result hold")
     return [Finding(name="checks", ok=True, detail=told)]

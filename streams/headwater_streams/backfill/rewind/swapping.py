@@ -30,7 +30,7 @@ from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.runtime.context import StageContext
@@ -69,7 +69,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
             ok=not gone,
             detail=f"{len(gone)} of {len(files)} files are gone, {gone[0]} among them"
             if gone
-            else f"{counted(len(files), 'file')} of {versions}",
+            else f"{quantity(len(files), 'file')} of {versions}",
         ),
         Finding(
             name="checkpoint",

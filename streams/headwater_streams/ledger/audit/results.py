@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.scd_target import CHANGES
 from headwater_streams.ledger.audit.columns import columns_of
 from headwater_streams.ledger.audit.table_audit import TableAudit
@@ -72,7 +72,7 @@ def written_again(home: Home, table: str, repairs: Sequence[LedgerEntry]) -> lis
             if those.num_rows:
                 are = "was" if those.num_rows == 1 else "were"
                 sentences.append(
-                    f"{table}: {counted(those.num_rows, 'row')} of windows that were open at the swap of backfill "
+                    f"{table}: {quantity(those.num_rows, 'row')} of windows that were open at the swap of backfill "
                     f"{Extra.BACKFILL.of(entry)} {are} written again by the live job since, from its own state; once "
                     f"they are closed, repair them again: {again(entry.job, start, end)}"
                 )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.log import Commit
@@ -60,7 +60,7 @@ def check_rows(
     entries = [commit.entry for commit in live if commit.entry is not None]
     read = tables_read(entries) if twice else ()
     if twice and not any(shares_coordinates(home, name) or recreated_topics_of(home, name) for name in read):
-        stand = counted(len(twice), "row stands", "rows stand")
+        stand = quantity(len(twice), "row stands", "rows stand")
         audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
     ranges = [_Replaced.by(repair, beginnings) for repair in repairs]
     own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
@@ -88,7 +88,7 @@ def check_rows(
         strangers = _places(own.filter(_of_batch(own, (generation, batch_number))))
         of = "no batch" if batch_number is None else f"batch {batch_number}"
         audit.findings.append(
-            f"{audit.table}: {counted(count, 'row')} of {of}, which no commit wrote: {_named(strangers)}"
+            f"{audit.table}: {quantity(count, 'row')} of {of}, which no commit wrote: {_named(strangers)}"
         )
     for number, repair in enumerate(repairs):
         assert repair.entry is not None
@@ -106,7 +106,7 @@ def check_rows(
             )
     if unknown:
         audit.notes.append(
-            f"{audit.table}: of {counted(unknown, 'commit')}, part of whose rows a later repair replaced, the files "
+            f"{audit.table}: of {quantity(unknown, 'commit')}, part of whose rows a later repair replaced, the files "
             "were removed since, so their other rows were not looked at"
         )
 
@@ -219,9 +219,9 @@ def _name_difference(
     wrote, now = written.filter(meant).select(_PLACES.names), rows.select(_PLACES.names)
     gone, new = _more(wrote, now), _more(now, wrote)
     if gone:
-        audit.findings.append(f"{subject}: {counted(len(gone), 'row is', 'rows are')} gone: {_named(gone)}")
+        audit.findings.append(f"{subject}: {quantity(len(gone), 'row is', 'rows are')} gone: {_named(gone)}")
     if new:
-        audit.findings.append(f"{subject}: {counted(len(new), 'row')} slipped in: {_named(new)}")
+        audit.findings.append(f"{subject}: {quantity(len(new), 'row')} slipped in: {_named(new)}")
 
 
 def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.check import On
 from headwater_streams.base.errors import CheckFailedError
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.plan.job import Job
 from headwater_streams.quality.columns import speaks_of
 from headwater_streams.spark.guarded import judged, violates
@@ -79,7 +79,7 @@ class CheckGate:
             outcome = observed.get(f"check_{i}")  # absent where no row flowed
             name = f"the check {check.name!r} ({check.expression})"
             if check.level == "row":
-                broken = f"{counted(outcome, 'row fails', 'rows fail')} {name}" if outcome else None
+                broken = f"{quantity(outcome, 'row fails', 'rows fail')} {name}" if outcome else None
             elif observed.get(f"check_{i}_raised"):
                 broken = f"{name} cannot be worked out for the batch"
             else:

@@ -14,7 +14,7 @@ from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.plan.plan import JobPlan
@@ -59,7 +59,7 @@ def join_account(
         }
     )
     late = terms["late_folded"]
-    notes = [f"{counted(late, 'left row')} of the range came late"] if late else []
+    notes = [f"{quantity(late, 'left row')} of the range came late"] if late else []
     return Account(findings, notes, accounting, now["rows"], keys)
 
 
@@ -93,6 +93,6 @@ def _once(
     return Finding(
         name="offsets once",
         ok=offsets == in_range and rows == places == terms["read"],
-        detail=f"{counted(in_range, 'offset')} in the range, {offsets:,} in the steps; {counted(rows, 'row')} of "
-        f"{counted(places, 'offset')} there, {terms['read']:,} read",
+        detail=f"{quantity(in_range, 'offset')} in the range, {offsets:,} in the steps; {quantity(rows, 'row')} of "
+        f"{quantity(places, 'offset')} there, {terms['read']:,} read",
     )

@@ -37,7 +37,7 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError, NothingToRepairError
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
@@ -84,7 +84,7 @@ def plan_joins(
     notes = [*draft.notes]
     if open_rows:
         notes.append(
-            f"{counted(open_rows, 'row')} of {pinned.table} at the range's end {'is' if open_rows == 1 else 'are'} "
+            f"{quantity(open_rows, 'row')} of {pinned.table} at the range's end {'is' if open_rows == 1 else 'are'} "
             f"left out: the job {draft.job!r} is not done with them"
         )
     ranges = merge_ranges([settled, rights])

@@ -12,7 +12,7 @@ from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.runtime.context import StageContext
 
 
@@ -77,8 +77,8 @@ def _findings(
         Finding(
             name="offsets once",
             ok=offsets == planned_offsets and complete,
-            detail=f"{counted(planned_offsets, 'offset')} in the range, {offsets:,} in the chunks, "
-            f"{counted(accounting['read'], 'record')} read"
-            + (f"; no record at {counted(missing, 'offset')}" if missing else ""),
+            detail=f"{quantity(planned_offsets, 'offset')} in the range, {offsets:,} in the chunks, "
+            f"{quantity(accounting['read'], 'record')} read"
+            + (f"; no record at {quantity(missing, 'offset')}" if missing else ""),
         ),
     ]

@@ -14,7 +14,7 @@ from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.shared import recreated_topics_of, shares_coordinates
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
@@ -103,12 +103,12 @@ def _findings(
         Finding(
             name="windows once",
             ok=tiled and covered and len(entries) == len(spans),
-            detail=f"{counted(len(spans), 'chunk tiles', 'chunks tile')} [{iso(spans[0][0])}, {iso(spans[-1][1])})",
+            detail=f"{quantity(len(spans), 'chunk tiles', 'chunks tile')} [{iso(spans[0][0])}, {iso(spans[-1][1])})",
         ),
         Finding(
             name="offsets once",
             ok=rows == accounting["read"] and (shared or rows == offsets),
-            detail=f"{counted(rows, 'row')} of {counted(offsets, 'offset')} in the windows, "
+            detail=f"{quantity(rows, 'row')} of {quantity(offsets, 'offset')} in the windows, "
             f"{accounting['read']:,} read",
         ),
     ]

@@ -24,7 +24,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.repairs import again
 from headwater_streams.operators.windows.fixed import FixedWindow
@@ -122,7 +122,7 @@ def plan_fixed(
             )
         if later:
             notes.append(
-                f"windows of {counted(later, 'start time')} are left out: they are not all closed, and the live job "
+                f"windows of {quantity(later, 'start time')} are left out: they are not all closed, and the live job "
                 "writes each once it is; what its code of then gave stays in its state"
             )
     else:
@@ -131,7 +131,7 @@ def plan_fixed(
         if opens:
             still_open = (opens[0], opens[-1] + size_us)
             notes.append(
-                f"windows of {counted(len(opens), 'start time')} are still open in the live job: when more rows of "
+                f"windows of {quantity(len(opens), 'start time')} are still open in the live job: when more rows of "
                 "them come it writes them again from its own state, without this repair, and headwater audit has a "
                 f"note of it; once they are closed, repair them again: {again(draft.job, *map(iso, still_open))}"
             )

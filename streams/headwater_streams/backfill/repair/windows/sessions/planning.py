@@ -50,7 +50,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges
-from headwater_streams.base.plural import counted
+from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.operators.windows.session import SessionWindow
 from headwater_streams.operators.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START
@@ -120,13 +120,13 @@ def plan_sessions(
         more = f" and {len(spans) - _TOLD} more such times" if len(spans) > _TOLD else ""
         notes.append(f"the range was widened to whole sessions: those that begin in {told}{more}")
     if still_open:
-        of = f"{counted(still_open, 'session')} of the range {'is' if still_open == 1 else 'are'}"
+        of = f"{quantity(still_open, 'session')} of the range {'is' if still_open == 1 else 'are'}"
         notes.append(
             f"{of} not closed yet and left out: the live job writes each once it is, of what it has read"
         )
     if apart:
         notes.append(
-            f"sessions that begin in {counted(len(apart), 'stretch', 'stretches')} of the range, the first at "
+            f"sessions that begin in {quantity(len(apart), 'stretch', 'stretches')} of the range, the first at "
             f"{iso(apart[0][0])}, are left as they are: of one of them rows are written or late and it is not closed "
             "yet; plan again once it is"
         )
