@@ -51,7 +51,7 @@ _SETTINGS = (
 """Classes that define settings."""
 _NAMED_BY_US = {"spark.sql.catalog.spark_catalog"}
 """A name of a catalog is a part of its setting."""
-_RULES = ("plan/*.py", "spark/*.py", "operators/windows/counted.py")
+_RULES = ("plan/*.py", "spark/*.py", "operators/windows/count.py")
 _KIND = re.compile(r"[A-Z][a-z]+\w*")
 _OURS = {
     "CountWindow", "ErrorBound", "InputFacts", "JobFunction", "Kind", "PlanNode", "PlanShape", "PythonUtils",

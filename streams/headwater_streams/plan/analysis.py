@@ -22,7 +22,7 @@ from headwater_streams.operators.dedup import ByKey, BySequence
 from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import Place, recording
-from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
 from headwater_streams.plan.job import Job

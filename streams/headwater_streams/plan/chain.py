@@ -33,7 +33,7 @@ from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.target import DeltaTarget
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import Place, recording, replaying
-from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.session import SessionWindow
 from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START, WindowSpec
 from headwater_streams.plan.job import Job

@@ -12,7 +12,7 @@ from headwater_streams.delta.scd_target import CHANGES, ScdTarget
 from headwater_streams.operators.dedup import ByKey, ByOffset
 from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
-from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.keys import check_keys

@@ -10,7 +10,7 @@ from typing import Any
 from headwater_streams.base.errors import FailingRowsFoundError, SourceReplacedError, SupersededError
 from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run

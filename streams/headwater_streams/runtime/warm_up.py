@@ -34,7 +34,7 @@ from headwater_streams.base.ledger_entry import (
 from headwater_streams.base.record import NewerRecordError, Part
 from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
 from headwater_streams.operators.joins.interval import IntervalJoin
-from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.hopping import HoppingWindow
 from headwater_streams.operators.windows.session import SessionWindow

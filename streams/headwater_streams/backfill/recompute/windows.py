@@ -27,7 +27,7 @@ from headwater_streams.backfill.recompute.sessions import Sessions
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.base.plural import quantity
-from headwater_streams.operators.windows.counted import CountWindow
+from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.session import SessionWindow
 from headwater_streams.operators.windows.spec import (
     CLOSED_UNTIL,

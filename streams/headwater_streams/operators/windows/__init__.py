@@ -1,6 +1,6 @@
 """Window operators: each takes a DataFrame, its time column and its bounds, and gives a DataFrame."""
 
-from headwater_streams.operators.windows.counted import CountedRows, CountWindow, count_window
+from headwater_streams.operators.windows.count import CountedRows, CountWindow, count_window
 from headwater_streams.operators.windows.cumulative import CumulativeWindow, cumulative
 from headwater_streams.operators.windows.grouping import Windowed
 from headwater_streams.operators.windows.hopping import HoppingWindow, hopping

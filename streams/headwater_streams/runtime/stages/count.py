@@ -16,7 +16,7 @@ from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.operators.recording import Place, counting
-from headwater_streams.operators.windows.counted import CountWindow, placing
+from headwater_streams.operators.windows.count import CountWindow, placing
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext

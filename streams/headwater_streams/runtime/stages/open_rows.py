@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.operators.windows.counted import NUMBER, CountWindow, key_of
+from headwater_streams.operators.windows.count import NUMBER, CountWindow, key_of
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import PLACE, changing
 from headwater_streams.spark.checkpoint import batches_kept
