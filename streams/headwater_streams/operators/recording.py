@@ -1,11 +1,11 @@
-"""How the library learns which stateful operators a job's function uses, and which rows come as far as to them.
+"""How the library learns which stateful operators a job's function uses, and which rows reach them.
 
-An operator (`hw.tumbling`, `hw.join`) tells the recorder in force what it is, and shows its rows to the counter in
-force: what the function filtered before is known by that. In a user's own call, as in a test on plain DataFrames,
-neither is in force and nothing is told.
+An operator (`hw.tumbling`, `hw.join`) reports itself to the recorder in force, and hands its rows to the counter in
+force: that is how the rows that the function filtered out before it become known. In a user's own call, as in a test
+on plain DataFrames, neither is in force and nothing is reported.
 
-A function with a chain of operators is called once for each of them (`replaying`): those before it are not made again,
-their results are handed in.
+A function with a chain of operators is called once for each of them (`replaying`): those before it are not computed
+again, their results are handed in.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ Place = Literal["window", "left", "right"]
 
 
 @dataclass(frozen=True)
-class Made:
-    """What an operator made of what: its result, and the rows that it was handed at each place."""
+class OperatorUse:
+    """One use of an operator: its result, and the rows that it was handed at each place."""
 
     result: DataFrame
     handed: Mapping[Place, DataFrame]
@@ -33,20 +33,20 @@ class Recorder:
     """The operators that a function used, in the order of use.
 
     Attributes:
-        standing_in: Gives what the function goes on with in place of what the next operator made.
-        made: What they made, of those whose result was not handed in (`replaying`).
+        standing_in: Gives what the function goes on with in place of an operator's result.
+        uses: Their uses, of those whose result was not handed in (`replaying`).
     """
 
     operators: list[Any] = field(default_factory=list)
     standing_in: Callable[[DataFrame], DataFrame] | None = None
-    made: list[Made] = field(default_factory=list)
+    uses: list[OperatorUse] = field(default_factory=list)
 
 
 @dataclass
 class _Replay:
-    given: Sequence[DataFrame]
+    results: Sequence[DataFrame]
     stops: bool
-    begun: int = 0
+    used: int = 0
 
 
 class _Done(BaseException):
@@ -65,7 +65,7 @@ _replay: ContextVar[_Replay | None] = ContextVar("headwater_replay", default=Non
 
 @contextmanager
 def recording(standing_in: Callable[[DataFrame], DataFrame] | None = None) -> Iterator[Recorder]:
-    """Collects what operators tell while the block runs; see `Recorder`."""
+    """Collects what operators report while the block runs; see `Recorder`."""
     recorder = Recorder(standing_in=standing_in)
     token = _recorder.set(recorder)
     try:
@@ -82,25 +82,25 @@ def record(operator: Any) -> DataFrame | None:
     """
     replay = _replay.get()
     if replay is not None:
-        place, replay.begun = replay.begun, replay.begun + 1
-        if place < len(replay.given):
-            return replay.given[place]
+        number, replay.used = replay.used, replay.used + 1
+        if number < len(replay.results):
+            return replay.results[number]
     recorder = _recorder.get()
     if recorder is not None:
         recorder.operators.append(operator)
     return None
 
 
-def made(result: DataFrame, **handed: DataFrame) -> DataFrame:
-    """What an operator gives to the function that used it: its result, or what stands in for it.
+def operator_result(result: DataFrame, **handed: DataFrame) -> DataFrame:
+    """What an operator returns to the function that used it: its result, or what stands in for it.
 
     Args:
-        result: What it made.
+        result: Its result.
         handed: The rows that it was handed, by their `Place`.
     """
     replay, recorder = _replay.get(), _recorder.get()
     if recorder is not None:
-        recorder.made.append(Made(result, handed))  # type: ignore[arg-type]  # keywords are texts
+        recorder.uses.append(OperatorUse(result, handed))  # type: ignore[arg-type]  # keywords are texts
     if replay is not None and replay.stops:
         raise _Done(result)
     if recorder is None or recorder.standing_in is None:
@@ -111,7 +111,7 @@ def made(result: DataFrame, **handed: DataFrame) -> DataFrame:
 def replaying(
     function: Callable[..., DataFrame],
     inputs: Mapping[str, DataFrame],
-    given: Sequence[DataFrame],
+    results: Sequence[DataFrame],
     *,
     stops: bool,
 ) -> DataFrame:
@@ -120,10 +120,10 @@ def replaying(
     Args:
         function: The function.
         inputs: Its inputs.
-        given: The results of the operators before that one.
-        stops: Whether that operator's result is wanted, and nothing that the function makes of it.
+        results: The results of the operators before that one.
+        stops: Whether to return that operator's result, and not what the function makes of it.
     """
-    token = _replay.set(_Replay(given, stops))
+    token = _replay.set(_Replay(results, stops))
     try:
         return function(**inputs)
     except _Done as done:
@@ -157,18 +157,18 @@ def taking(rows: DataFrame) -> Iterator[None]:
 
 def handed(function: Callable[..., Any], **inputs: DataFrame) -> DataFrame:
     """The rows that a function hands to its operator; a recorder in force does not learn of it."""
-    taken: list[DataFrame] = []
+    entered: list[DataFrame] = []
 
     def take(rows: DataFrame, _place: Place) -> DataFrame:
-        taken.append(rows)
+        entered.append(rows)
         return rows
 
     with recording() if is_recording() else nullcontext(), counting(take):
         function(**inputs)
-    return taken[0]
+    return entered[0]
 
 
-def counted(rows: DataFrame, place: Place) -> DataFrame:
+def observed(rows: DataFrame, place: Place) -> DataFrame:
     """The rows that enter an operator, observed by the counter in force, if any."""
     count = _counter.get()
     return rows if count is None else count(rows, place)

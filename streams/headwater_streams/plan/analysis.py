@@ -99,7 +99,7 @@ def analyse(
         check_without_actions(job, schemas, lookups, spark)
         last = chain.links[-1]
         return JobPlan(job, "window", last.operator, last.result, schemas, lookups=lookups, chain=chain.links)
-    for operator in recorder.made:
+    for operator in recorder.uses:
         require_rows_of_records(job, [plan_shape(rows).root for rows in operator.handed.values()])
         for rows in operator.handed.values():
             _require_own_names(job, frames, rows, "rows on their way to a window or a join")
@@ -116,7 +116,7 @@ def analyse(
         return plan  # its parts are checked when they are made
     joins = any(
         "Join" in plan_shape(rows).root.kinds
-        for operator in recorder.made
+        for operator in recorder.uses
         for rows in operator.handed.values()
     )
     if plan.kind in ("join", "as_of") and (lookups or joins):
@@ -125,10 +125,10 @@ def analyse(
             f"job {job.name!r}: rows on the way to a join of streams look nothing up{where}; enrich them in a "
             "row-by-row job, and let this one read its table"
         )
-    if isinstance(plan.operator, IntervalJoin | AsOf) and recorder.made:
+    if isinstance(plan.operator, IntervalJoin | AsOf) and recorder.uses:
         times: dict[Place, str] = {"left": plan.operator.left_time, "right": plan.operator.right_time}
         sides = dict(zip(times, plan.sides, strict=True))
-        handed = {place: plan_shape(rows).root for place, rows in recorder.made[0].handed.items()}
+        handed = {place: plan_shape(rows).root for place, rows in recorder.uses[0].handed.items()}
         plan = replace(plan, foreign_time=foreign_time(job, sides, times, handed))
     if (
         isinstance(plan.operator, IntervalJoin)

@@ -70,7 +70,7 @@ def find_chain(job: Job, frames: Mapping[str, DataFrame], statics: Mapping[str, 
 
     with recording(stand_in) as recorder:
         result = job.function(**frames, **lookups)
-    calls = zip(recorder.operators, results, recorder.made, strict=True)
+    calls = zip(recorder.operators, results, recorder.uses, strict=True)
     links = tuple(_link(operator, schema, each.handed, lookups) for operator, schema, each in calls)
     return Chain(links, _sources(result))
 

@@ -43,7 +43,7 @@ from headwater_streams.operators.joins.columns import (
     revealed,
     source_range,
 )
-from headwater_streams.operators.recording import is_recording, made, record
+from headwater_streams.operators.recording import is_recording, operator_result, record
 from headwater_streams.sources.coordinates import OFFSET, ROW_COLUMNS, SOURCES, SOURCES_TYPE, changing
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
@@ -197,7 +197,7 @@ def as_of(
     result = found.select(*visible, *hidden)
     if not both:
         return hide(result, coordinates) if coordinates else result
-    return made(hide(result, [*coordinates, SOURCES]), left=left, right=right)
+    return operator_result(hide(result, [*coordinates, SOURCES]), left=left, right=right)
 
 
 def _outline(left: DataFrame, right: DataFrame, spec: AsOf, *, both: bool) -> DataFrame:

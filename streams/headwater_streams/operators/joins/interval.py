@@ -32,7 +32,7 @@ from headwater_streams.operators.joins.columns import (
     require_equatable,
     source_range,
 )
-from headwater_streams.operators.recording import counted, made, record
+from headwater_streams.operators.recording import observed, operator_result, record
 from headwater_streams.sources.coordinates import OFFSET, ROW_COLUMNS, SOURCES, SOURCES_TYPE
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
@@ -137,12 +137,12 @@ def join(
     # no stream, a semi join is done at once; of streams the stage picks each left row's first pair.
     streaming = left.isStreaming
     kind = "full_outer" if streaming else {"full": "full_outer", "semi": "left_semi"}.get(how, how)
-    lefts, rights = counted(left, "left").alias("l"), counted(right, "right").alias("r")
+    lefts, rights = observed(left, "left").alias("l"), observed(right, "right").alias("r")
     joined = lefts.join(rights, spec.condition(), kind)
     if streaming:
         joined = _kept(joined, spec)
     result = joined.select(*visible, *hidden)
-    return made(hide(result, [*ROW_COLUMNS, SOURCES]) if traced else result, **sides)
+    return operator_result(hide(result, [*ROW_COLUMNS, SOURCES]) if traced else result, **sides)
 
 
 def _kept(joined: DataFrame, spec: IntervalJoin) -> DataFrame:

@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.target import Mode
 from headwater_streams.operators.joins.columns import revealed
-from headwater_streams.operators.recording import counted, is_recording, made, record
+from headwater_streams.operators.recording import is_recording, observed, operator_result, record
 from headwater_streams.operators.windows.grouping import require_columns
 from headwater_streams.operators.windows.spec import BOUNDS, WindowSpec
 from headwater_streams.sources.coordinates import (
@@ -112,7 +112,7 @@ class CountedRows:
         if instead is not None:
             return instead
         spec, by = self.spec, cols(self.spec.by)
-        rows, coordinates = revealed(counted(self.df, "window"))
+        rows, coordinates = revealed(observed(self.df, "window"))
         together = rows.groupBy().agg(F.count(F.lit(1)), *aggregates) if coordinates else None
         needed = _needed(rows, spec, together)
         rows = rows.select(*needed)
@@ -144,7 +144,7 @@ class CountedRows:
         sources = F.lit(None) if is_recording() else _ranges(F.col(_PLACES)) if state else None
         hidden = [F.col(ROWS), *([] if sources is None else [sources.cast(SOURCES_TYPE).alias(SOURCES)])]
         flat = grouped.select(*by, *bounds, *cols(names), *hidden)
-        return made(hide(flat, [ROWS] if sources is None else [ROWS, SOURCES]), window=self.df)
+        return operator_result(hide(flat, [ROWS] if sources is None else [ROWS, SOURCES]), window=self.df)
 
 
 def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ()) -> CountedRows:

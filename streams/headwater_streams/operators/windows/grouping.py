@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from headwater_streams.base.arguments import require_frame, require_list
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import named_twice, twins
-from headwater_streams.operators.recording import counted, made, record
+from headwater_streams.operators.recording import observed, operator_result, record
 from headwater_streams.operators.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
 from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.sources.nested import odd_text
@@ -33,7 +33,7 @@ class Windowed:
         if instead is not None:
             return instead
         by = self.spec.by
-        rows, window = self.spec.grouping(counted(self.df, "window"))
+        rows, window = self.spec.grouping(observed(self.df, "window"))
         counts, traces = [F.count(F.lit(1)).alias(ROWS)], [ROWS]
         if has_hidden(rows, SINCE):
             rows, traces = reveal(rows, [SINCE]), [ROWS, SINCE]
@@ -49,7 +49,7 @@ class Windowed:
             *traces,
             self.spec.key().alias(WINDOW_KEY),
         )
-        return made(hide(flat, [*traces, WINDOW_KEY]), window=self.df)
+        return operator_result(hide(flat, [*traces, WINDOW_KEY]), window=self.df)
 
     def count(self) -> DataFrame:
         """`agg` of the number of rows, as `count BIGINT`, as Spark's own grouped rows have it."""

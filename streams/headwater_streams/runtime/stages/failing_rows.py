@@ -201,6 +201,6 @@ def compute_function(plan: JobPlan, inputs: Mapping[str, DataFrame]) -> None:
         return
     with recording() as recorder:
         plan.job.function(**frames)
-    for operator in recorder.made:
+    for operator in recorder.uses:
         for rows in operator.handed.values():
             compute(rows)
