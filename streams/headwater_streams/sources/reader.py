@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import Ranges
-from headwater_streams.sources.held_records import held
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.record_count import count_records
 from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
 from headwater_streams.sources.unreadable import PAST_UNREADABLE
 from headwater_streams.spark.checkpoint import begin_kafka, kafka_start
@@ -81,7 +81,7 @@ class RecordSource(Protocol):
             DataLossError: A part of a range is not there any more.
         """
 
-    def held(self, topic: str, partition: int, start: int, end: int) -> int:
+    def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """How many records the offsets `[start, end)` hold; counted without Spark.
 
         Raises:
@@ -168,9 +168,9 @@ class KafkaSource:
         for partition, (start, end) in ranges.items():
             earliest, following = there.get(partition, (0, 0))
             if start < end and (start < earliest or end > following):
-                wanted, held = f"[{start}, {end})", f"[{earliest}, {following})"
+                requested, available = f"[{start}, {end})", f"[{earliest}, {following})"
                 raise DataLossError(
-                    f"{topic} {partition}: offsets {wanted} are asked for, and {held} are there"
+                    f"{topic} {partition}: offsets {requested} are asked for, and {available} are there"
                 )
         # Every partition must be named; one that is not wanted is read from its end to its end.
         starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in there.items()}
@@ -180,10 +180,10 @@ class KafkaSource:
         reader = reader.option("endingOffsets", _offsets_json({topic: ends}, _LATEST))
         return reader.load().drop("timestampType")
 
-    def held(self, topic: str, partition: int, start: int, end: int) -> int:
+    def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`."""
         settings = {name.removeprefix("kafka."): self._options[name] for name in (_ISOLATION, _RACK)}
-        return held(self._bootstrap, settings, topic, partition, start, end)
+        return count_records(self._bootstrap, settings, topic, partition, start, end)
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""

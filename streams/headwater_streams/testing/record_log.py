@@ -117,7 +117,7 @@ class RecordLog:
             condition |= (F.col("partition") == partition) & inside
         return rows.filter(condition)
 
-    def held(self, topic: str, partition: int, start: int, end: int) -> int:
+    def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`; an offset delivered twice counts once."""
         return sum(start <= offset < end for offset in self.records(topic, partition))
 

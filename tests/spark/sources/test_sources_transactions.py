@@ -61,7 +61,7 @@ def test_transactions_markers_and_aborted_records_are_accounted_for(
         producer.produce("paid", b"not JSON")
         producer.commit_transaction(10)
         with monkeypatch.context() as patched:
-            patched.setattr(KafkaSource, "held", lambda *_: 2)
+            patched.setattr(KafkaSource, "count_records", lambda *_: 2)
             runner = JobRunner(context, [bind(all_paid)])
             with pytest.raises(DataLossError, match="the topic holds 2 there"):
                 runner.run_once()

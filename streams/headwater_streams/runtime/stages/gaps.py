@@ -48,7 +48,7 @@ def _gaps(context: StageContext, job: str, ranges: Ranges, read: int) -> dict[st
     }
     if read >= sum(wide.values()):
         return {}
-    records = {place: context.source.held(*place, *ranges[place[0]][place[1]]) for place in wide}
+    records = {place: context.source.count_records(*place, *ranges[place[0]][place[1]]) for place in wide}
     if sum(records.values()) < read:
         raise UnavailableError(
             f"job {job!r}: records of {', '.join(ranges)} were compacted away while they were read; they are read again"

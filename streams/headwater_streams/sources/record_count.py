@@ -9,7 +9,9 @@ from headwater_streams.base.errors import UnavailableError
 _SILENCE_S = 15.0
 
 
-def held(bootstrap: str, reading: Mapping[str, str], topic: str, partition: int, start: int, end: int) -> int:
+def count_records(
+    bootstrap: str, reading: Mapping[str, str], topic: str, partition: int, start: int, end: int
+) -> int:
     """How many records the offsets `[start, end)` hold.
 
     Args:
