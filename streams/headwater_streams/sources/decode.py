@@ -30,11 +30,11 @@ from headwater_streams.sources.headers import header_value, incomplete, is_name
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.json_value import no_json, parse_json
 from headwater_streams.sources.nested import named_twice_in, odd_text, somewhere
-from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
+from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, problem_array
 from headwater_streams.sources.times import far, far_times, is_far_day, time_problems
 from headwater_streams.sources.unreadable import unreadable
 from headwater_streams.sources.values import value_columns, values_of
-from headwater_streams.sources.wrong_fields import shown
+from headwater_streams.sources.wrong_fields import excerpt
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.guarded import may_raise, raises, violates
 from headwater_streams.spark.hashed import EXACT_TIMES
@@ -63,7 +63,7 @@ class Decoded:
 
     def rejected(self, rows: DataFrame) -> DataFrame:
         """Rows of the frame with every reason beside them: `_problems`, an array of `{check, reason}`."""
-        return rows.select("*", *self.columns.values()).withColumn(PROBLEMS, told(self.problems))
+        return rows.select("*", *self.columns.values()).withColumn(PROBLEMS, problem_array(self.problems))
 
     def apart(self, which: Column) -> DataFrame:
         """The rows of the frame for which a condition holds."""
@@ -102,8 +102,8 @@ class _Decoder:
         later = [*self._of_columns, *[failing(wide, check) for check in self._checks]]
         # Of a value that could not be read nothing is said but that; what is missing in it follows.
         read = ~any_of(self._of_record)
-        told = (*self._of_record, *[replace(p, condition=p.condition & read) for p in later])
-        return any_of([*self._of_record, *later]).alias(BAD), told
+        problems = (*self._of_record, *[replace(p, condition=p.condition & read) for p in later])
+        return any_of([*self._of_record, *later]).alias(BAD), problems
 
 
 class RecordDecoder(_Decoder):
@@ -268,8 +268,8 @@ def _unreadable(schema: T.StructType, columns: Mapping[str, Column]) -> list[Pro
             found.append(Problem("value", beyond, far(field.name, field.dataType, value)))
         twice = somewhere(field.dataType, value, _has_a_key_twice)
         if twice is not None:
-            told = F.concat(F.lit(f"{field.name} has a key twice: "), shown(value.cast("string")))
-            found.append(Problem("value", twice, told))
+            reason = F.concat(F.lit(f"{field.name} has a key twice: "), excerpt(value.cast("string")))
+            found.append(Problem("value", twice, reason))
     return found
 
 

@@ -193,7 +193,7 @@ def _is_float(kind: T.DataType) -> bool:
     return isinstance(kind, T.FloatType | T.DoubleType)
 
 
-def seen_as(kind: T.DecimalType) -> T.DecimalType | None:
+def wider_decimal(kind: T.DecimalType) -> T.DecimalType | None:
     """The type with some places more, in which it is seen what a DECIMAL would have to round; None if there is none."""
     more = _DIGITS_OF_A_LONG - kind.precision
     if more >= _FEWEST_MORE:
@@ -255,5 +255,5 @@ def _seen(fields: Sequence[T.StructField]) -> list[tuple[str, str, T.DecimalType
     """The DECIMALs that are read with more places: each one's name in a regular expression, its name, its type, and the
     one that it is read as."""
     decimals = [(f.name, f.dataType) for f in fields if isinstance(f.dataType, T.DecimalType)]
-    found = [(name, kind, seen_as(kind)) for name, kind in decimals]
+    found = [(name, kind, wider_decimal(kind)) for name, kind in decimals]
     return [(_key(name), name, kind, as_seen) for name, kind, as_seen in found if as_seen is not None]

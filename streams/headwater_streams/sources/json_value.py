@@ -11,8 +11,8 @@ from headwater_streams.sources.json_doubt import (
     doubtful,
     has_far_exponent,
     has_further_digits,
-    seen_as,
     token,
+    wider_decimal,
 )
 from headwater_streams.sources.nested import kinds_within
 from headwater_streams.sources.parsers.parser import let
@@ -54,7 +54,7 @@ def json_detour(kind: T.DataType, within: bool) -> Detour | None:
 
 
 def _decimal_detour(kind: T.DecimalType, within: bool) -> Detour:
-    seen = None if within else seen_as(kind)
+    seen = None if within else wider_decimal(kind)
     if seen is not None:
         return Detour(seen, lambda value: value.try_cast(kind), lambda read, value: ~read.eqNullSafe(value))
 

@@ -32,7 +32,7 @@ def any_of(problems: Iterable[Problem]) -> Column:
     return reduce(Column.__or__, conditions, F.lit(False))
 
 
-def told(problems: Iterable[Problem]) -> Column:
+def problem_array(problems: Iterable[Problem]) -> Column:
     """Every problem of a row, as an array of `{check, reason}`."""
     found = [
         F.when(

@@ -15,7 +15,7 @@ from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.sources.coordinates import TIMESTAMP
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.problems import Problem
-from headwater_streams.sources.wrong_fields import shown
+from headwater_streams.sources.wrong_fields import excerpt
 
 FIRST_DAY, LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
 """The first day of the year 1 and the last one of the year 9999, in days since 1970."""
@@ -65,7 +65,7 @@ def far(name: str, kind: T.DataType, value: Column) -> Column:
         told = "is not a date"
     elif isinstance(kind, T.TimestampType | T.TimestampNTZType):
         told = "is not"
-    return F.concat(F.lit(f"{name} {told} of the years 1 to 9999: "), shown(value.cast("string")))
+    return F.concat(F.lit(f"{name} {told} of the years 1 to 9999: "), excerpt(value.cast("string")))
 
 
 def is_far_day(kind: T.DataType, value: Column) -> Column | None:

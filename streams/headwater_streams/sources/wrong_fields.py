@@ -12,7 +12,7 @@ _MOST_CHARACTERS = 100
 TIME_OF_DAY = r"\s*+T?\d{1,2}:"
 
 
-def shown(text: Column) -> Column:
+def excerpt(text: Column) -> Column:
     """A text as a reason has it: no more than its beginning."""
     cut = F.concat(F.substring(text, 1, _MOST_CHARACTERS), F.lit("..."))
     return F.when(F.char_length(text) > _MOST_CHARACTERS, cut).otherwise(text)
@@ -24,7 +24,7 @@ def is_not(field: T.StructField, text: Column) -> Column:
     if isinstance(field.dataType, T.TimestampType):
         is_clock = text.rlike(rf'\A"?{TIME_OF_DAY}')
         told = F.when(is_clock, F.lit(f"{field.name} is a time of day without a date")).otherwise(told)
-    return F.concat(told, F.coalesce(F.concat(F.lit(": "), shown(text)), F.lit("")))
+    return F.concat(told, F.coalesce(F.concat(F.lit(": "), excerpt(text)), F.lit("")))
 
 
 def wrong_fields(judged: Iterable[tuple[T.StructField, Column, Column]]) -> Column:

@@ -38,8 +38,7 @@ from headwater_streams.sources.coordinates import (
     commit_columns,
 )
 from headwater_streams.sources.decode import HEADERS, KEY, RAW
-from headwater_streams.sources.problems import PROBLEMS, Problem, any_of
-from headwater_streams.sources.problems import told as told_problems
+from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, problem_array
 from headwater_streams.spark.columns import col, cols
 
 _TRIES = 5
@@ -129,7 +128,7 @@ class ScdStage(RowStage):
 
     def _rejected(self, passed: PassedRows, events: DataFrame) -> DataFrame:
         columns = [*ROW_COLUMNS, KEY, RAW, HEADERS, PROBLEMS]
-        nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told_problems(self._target.missing))
+        nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, problem_array(self._target.missing))
         return passed.rejected().select(*columns).unionByName(nameless.select(*columns))
 
     def _keep(self, named: DataFrame, counts: "_Counts", sources: tuple[SourceRange, ...], batch: int) -> int:

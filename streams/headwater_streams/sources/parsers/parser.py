@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.wrong_fields import shown
+from headwater_streams.sources.wrong_fields import excerpt
 
 BLANKS = r"[ \t]++"
 FIRST_BLANKS = rf"(?<![ \t]){BLANKS}"
@@ -133,7 +133,7 @@ def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str)
     *patterns, whole = accumulate(pattern for _, pattern in parts)
     part = misfit(text, list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True)))
     name, rest = F.coalesce(part["name"], F.lit(otherwise)), F.coalesce(part["rest"], text)
-    told = F.concat(F.lit("its "), name, F.lit(" is not as it should be: "), shown(rest))
+    told = F.concat(F.lit("its "), name, F.lit(" is not as it should be: "), excerpt(rest))
     return F.when(F.contains(text, F.lit(_BETWEEN)), F.lit("it has U+FDD0, which is no character")).otherwise(
         told
     )

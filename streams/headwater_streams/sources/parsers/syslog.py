@@ -20,7 +20,7 @@ from headwater_streams.base.nearest import nearest
 from headwater_streams.sources.parsers.old_syslog import NO_VERSION, old_form
 from headwater_streams.sources.parsers.old_syslog_time import unknown_zone, wrong_date
 from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless, why_of_parts
-from headwater_streams.sources.wrong_fields import shown
+from headwater_streams.sources.wrong_fields import excerpt
 
 _PARAMETER = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "name", "value")])
 SCHEMA = T.StructType(
@@ -111,7 +111,7 @@ def _why(text: Column) -> Column:
     of_part = F.when(other_priority, F.lit("priority")).when(
         text.rlike(rf"\A<[0-9]{{1,3}}>{NO_VERSION}"), F.lit("version")
     )
-    part = F.concat(F.lit("its "), of_part, F.lit(" is not as it should be: "), shown(text))
+    part = F.concat(F.lit("its "), of_part, F.lit(" is not as it should be: "), excerpt(text))
     return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise(F.coalesce(part, old))
 
 

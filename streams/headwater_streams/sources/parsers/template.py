@@ -23,7 +23,7 @@ from headwater_streams.sources.parsers.parser import (
 )
 from headwater_streams.sources.parsers.typed import NUMBER, iso_time, number
 from headwater_streams.sources.parsers.year import latest
-from headwater_streams.sources.wrong_fields import shown
+from headwater_streams.sources.wrong_fields import excerpt
 
 _DAY_AND_CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}\S*?"
 _OFFSET = r"(?:Z|UTC|GMT|[+-](?:0[0-9]|1[0-4])(?::?[0-9]{2})?)(?![\w.:+/-])"
@@ -144,7 +144,7 @@ def template(text: str) -> Parser:
         # Whether a text is a time of some year is the same for each timestamp.
         columns = typed(fields, F.timestamp_seconds(F.lit(0)))
         told = [
-            F.when(is_none, F.concat(F.lit(f"{name}: "), shown(field)))
+            F.when(is_none, F.concat(F.lit(f"{name}: "), excerpt(field)))
             for (name, _, is_none), field in zip(columns, fields, strict=True)
         ]
         return F.concat_ws(", ", *told)
@@ -154,7 +154,9 @@ def template(text: str) -> Parser:
         at = misfit(line, list(zip(names, [*known, rf"{pattern}{END}"], strict=True)))
         none = match(line, pattern, len(names), wrong_value)
         return F.coalesce(
-            F.concat(F.lit("it departs from the template at {"), at["name"], F.lit("}: "), shown(at["rest"])),
+            F.concat(
+                F.lit("it departs from the template at {"), at["name"], F.lit("}: "), excerpt(at["rest"])
+            ),
             F.concat(F.lit("it has no number or time for "), none),
         )
 
