@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
 
-from headwater_streams.spark.spark_errors import told_of_rows
+from headwater_streams.spark.spark_errors import row_error_message
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Thrown:
 
 
 def _told(thrown: _Thrown) -> str:
-    return told_of_rows(Py4JJavaError("An error occurred while calling o1.save", thrown))
+    return row_error_message(Py4JJavaError("An error occurred while calling o1.save", thrown))
 
 
 def test_innermost_cause_is_told() -> None:

@@ -42,14 +42,14 @@ def session_of(
 ) -> Iterator["StageContext"]:
     """A session that is stopped after the block; a brief one lasts for some seconds."""
     from headwater.running.environment import open_environment
-    from headwater_streams.spark.damage_behind import told_damage
+    from headwater_streams.spark.damage_behind import reporting_damage
 
     with waiting("starting Spark"):
         environment = open_environment(
             home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker, is_brief=is_brief
         )
     try:
-        with told_damage(environment.context.home):
+        with reporting_damage(environment.context.home):
             yield environment.context
     finally:
         environment.context.spark.stop()

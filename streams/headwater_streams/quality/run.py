@@ -59,9 +59,9 @@ def run_suite(
             `extra` gives no expectations.
         DamagedFileError: A file of the table is damaged.
     """
-    from headwater_streams.spark.damage_behind import told_damage
+    from headwater_streams.spark.damage_behind import reporting_damage
 
-    with told_damage(Home(home.resolve()), [table]):
+    with reporting_damage(Home(home.resolve()), [table]):
         result, validation = _judged(spark, home, table, checks, keys, version, extra)
     _store(result, validation, home)
     return result

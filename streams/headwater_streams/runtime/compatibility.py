@@ -32,7 +32,7 @@ from headwater_streams.runtime.generations import (
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.sources.topic_metadata import changed_ids
-from headwater_streams.spark.analysed_plan import columns_made
+from headwater_streams.spark.analysed_plan import aliased_columns
 from headwater_streams.spark.checkpoint import first_lost, last_planned, read_offsets
 from headwater_streams.spark.checkpoint_damage import checkpoint_damage
 from headwater_streams.spark.run_facts import InputFacts, RunFacts, facts_of_last_run
@@ -370,7 +370,7 @@ def _columns_apart(before: str, now: str) -> tuple[str, str] | None:
     differs, or they are columns of the library."""
     if not (before.startswith(_AGGREGATE) and now.startswith(_AGGREGATE)):
         return None
-    sides = [columns_made(each[len(_AGGREGATE) : -1]) for each in (before, now)]
+    sides = [aliased_columns(each[len(_AGGREGATE) : -1]) for each in (before, now)]
     (old, others), (new, other) = sides
     apart = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if others != other or not apart or any(name.startswith("_") for name in apart):

@@ -14,7 +14,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.plan.written import WrittenAs, will_write
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
-from headwater_streams.spark.damage_behind import told_damage
+from headwater_streams.spark.damage_behind import reporting_damage
 
 
 def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
@@ -48,7 +48,7 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
 
 
 def _schema_of(context: StageContext, table: str) -> T.StructType:
-    with told_damage(context.home, [table]):
+    with reporting_damage(context.home, [table]):
         return context.spark.read.format("delta").load(str(context.home.table(table))).schema
 
 

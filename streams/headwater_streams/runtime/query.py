@@ -59,10 +59,10 @@ from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.checkpoint import (
     first_lost,
     is_committed,
+    lost_batch_message,
     next_batch,
     plan_closing_batch,
     read_offsets,
-    told_lost,
 )
 from headwater_streams.spark.damage_behind import damage_behind
 from headwater_streams.spark.execution import execution_of_batch, observed_metrics, recent_progress
@@ -478,7 +478,7 @@ class JobQuery:
         lost = first_lost(self._checkpoint, done)
         if lost is not None:
             require_unread(self._context.home, self.job)
-            message = told_lost(self.job.name, self.job.target.name, lost, done)
+            message = lost_batch_message(self.job.name, self.job.target.name, lost, done)
             raise DataLossError(f"{message}; {self._without_checkpoint('the log')} {self.job.name}")
         if entry is None:
             return -1

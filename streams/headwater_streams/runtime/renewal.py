@@ -29,7 +29,7 @@ from headwater_streams.runtime.ownership import Lease, LeaseFactory
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
 from headwater_streams.runtime.tables import other_writer, table_problems, tables_of
-from headwater_streams.spark.damage_behind import told_damage
+from headwater_streams.spark.damage_behind import reporting_damage
 from headwater_streams.storage.delta_log import log_damage
 from headwater_streams.storage.files import make_folder, move
 
@@ -68,7 +68,7 @@ def begin_generations(
         for plan in chosen:
             _claim(plan, leases, lease)
         # Readers first: a reader that has begun anew reads once whatever is in its input by then.
-        with told_damage(context.home):
+        with reporting_damage(context.home):
             beginnings = [begin_generation(context, plan, action) for plan in reversed(chosen)]
         return beginnings[::-1]
     finally:

@@ -42,12 +42,12 @@ def whole_shape(result: DataFrame) -> tuple[str, ...]:
     return tuple(_line(plan) for plan in analysed_nodes(result) if not plan.children().isEmpty())
 
 
-def columns_made(expressions: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
+def aliased_columns(expressions: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
     """What a node's line says of the columns that it makes, each with its expression and type, and its other
     expressions.
 
     Example:
-        >>> columns_made("who string, max(least(n, 5)) AS most int")
+        >>> aliased_columns("who string, max(least(n, 5)) AS most int")
         ({'most': ('max(least(n, 5))', 'int')}, ['who string'])
     """
     made, others = {}, []

@@ -61,7 +61,7 @@ def _number(path: Path, metadata: dict[str, Any], name: str) -> int:
     return found
 
 
-def batches_kept(spark: "SparkSession") -> int:
+def batches_retained(spark: "SparkSession") -> int:
     """Of how many batches before the newest one Spark keeps the offsets and the state."""
     return int(str(spark.conf.get("spark.sql.streaming.minBatchesToRetain")))
 
@@ -132,7 +132,7 @@ def first_lost(checkpoint: Path, done: int) -> int | None:
     return None
 
 
-def told_lost(job: str, table: str, lost: int, done: int) -> str:
+def lost_batch_message(job: str, table: str, lost: int, done: int) -> str:
     """That of a table, as `first_lost` finds it, without the remedy."""
     last = f"ends with batch {done}" if done >= 0 else "has no batch"
     return f"job {job!r}: it has done with batch {lost}, and {table} {last}: commits of its log are gone"

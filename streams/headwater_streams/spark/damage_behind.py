@@ -46,8 +46,8 @@ def damage_behind(
 
 
 @contextmanager
-def told_damage(home: Home, tables: Iterable[str] = ()) -> Iterator[None]:
-    """Tells an error of the block as the damaged file that it comes of, where there is one; see `damage_behind`.
+def reporting_damage(home: Home, tables: Iterable[str] = ()) -> Iterator[None]:
+    """Raises an error of the block as one about the damaged file behind it, where there is one; see `damage_behind`.
 
     Raises:
         DamagedFileError: There is.

@@ -84,7 +84,7 @@ def _may_raise(of: _Of) -> bool:
     return not all(_is_safe(expression) for expression in to_list(plan.expressions()))
 
 
-def taken_that_may_raise(aggregated: DataFrame) -> list[Column]:
+def arguments_that_may_raise(aggregated: DataFrame) -> list[Column]:
     """What the aggregates of a frame take of each row, where it may raise; NULL for a row that an aggregate's FILTER
     leaves out. Nothing is known of aggregates that the analyser took apart."""
     aggregate = aggregated._jdf.queryExecution().analyzed()  # noqa: SLF001 - as above

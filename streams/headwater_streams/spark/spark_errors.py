@@ -46,7 +46,7 @@ def reason_of(error: BaseException) -> str | None:
     return text.splitlines()[0].split(" SQLSTATE")[0]
 
 
-def told_of_rows(error: BaseException) -> str:
+def row_error_message(error: BaseException) -> str:
     """What a row's computation raised: the error's class and message, in a line."""
     if isinstance(error, PySparkException) and not isinstance(error, PythonException):
         return first_sentence(error)
@@ -55,7 +55,7 @@ def told_of_rows(error: BaseException) -> str:
 
 def raised_for_values(error: BaseException) -> str | None:
     """What an expression or a function raised for the values it was given, in a line; None of any other error."""
-    return told_of_rows(error) if _OF_VALUES.search(full_text(error)) else None
+    return row_error_message(error) if _OF_VALUES.search(full_text(error)) else None
 
 
 def missing_file(error: BaseException) -> str | None:

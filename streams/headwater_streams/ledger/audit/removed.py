@@ -6,7 +6,7 @@ from headwater_streams.base.target import declared_name
 from headwater_streams.delta.marks import generation_id, last_batch
 from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.spark.checkpoint import first_lost, told_lost
+from headwater_streams.spark.checkpoint import first_lost, lost_batch_message
 from headwater_streams.spark.run_facts import RunFacts, facts_of_last_run
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_log import has_versions
@@ -56,9 +56,7 @@ def _lost(home: Home, job: str, facts: RunFacts) -> list[TableAudit]:
         return []  # the audit of the table reports it
     if lost is None or lost <= done:
         return []
-    finding = (
-        f"{told_lost(job, name, lost, done)}; to read again what it had read: headwater jobs renew {job}"
-    )
+    finding = f"{lost_batch_message(job, name, lost, done)}; to read again what it had read: headwater jobs renew {job}"
     return [TableAudit(name, job, facts.kind, findings=[finding])]
 
 

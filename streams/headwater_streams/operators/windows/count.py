@@ -47,7 +47,7 @@ from headwater_streams.sources.coordinates import (
     TOPIC,
 )
 from headwater_streams.spark.columns import col, cols
-from headwater_streams.spark.guarded import taken_that_may_raise
+from headwater_streams.spark.guarded import arguments_that_may_raise
 from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.spark.plan_shape import plan_shape
 
@@ -200,7 +200,7 @@ def _tried(rows: DataFrame, together: DataFrame) -> DataFrame:
     One for which that raises would else do so in a later batch, once its window is full, and is not to be found among
     the rows of that one.
     """
-    taken = taken_that_may_raise(together)
+    taken = arguments_that_may_raise(together)
     if not taken:
         return rows
     # Spark would not work out for a count what is never NULL.

@@ -10,7 +10,7 @@ from headwater_streams.operators.dedup.key_files import KeyFiles
 from headwater_streams.operators.dedup.recent_keys import RecentKeys
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.spark.checkpoint import batches_kept
+from headwater_streams.spark.checkpoint import batches_retained
 
 
 class KeyLog:
@@ -22,7 +22,7 @@ class KeyLog:
         assert declared.watermark is not None, "the plan was checked"
         self._keys = RecentKeys.of(dedup, declared.watermark)
         self._files = KeyFiles(context.home.checkpoint(plan.job.name, generation))
-        self._batches_kept = batches_kept(context.spark)
+        self._batches_kept = batches_retained(context.spark)
         self._new_keys: pa.Table | None = None
 
     def resume(self, entry: LedgerEntry) -> None:

@@ -18,7 +18,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.runtime.faults import passes, speaks_of_loss
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 from headwater_streams.sources.problems import Problem
-from headwater_streams.spark.spark_errors import told_of_rows
+from headwater_streams.spark.spark_errors import row_error_message
 
 Place = tuple[str, int, int]
 """A record's topic, partition and offset."""
@@ -172,7 +172,7 @@ class _Search:
         error = self.error_of(stretches)
         if error is None:
             raise _NotOfRowsError  # it fails together with others alone
-        self.failing[topic, partition, offset] = told_of_rows(error)
+        self.failing[topic, partition, offset] = row_error_message(error)
         if len(self.failing) > self.most:
             samples = [f"{t} {p} offset {o} ({why})" for (t, p, o), why in self.failing.items()][:_SHOWN]
             raise RowErrorsError(

@@ -27,7 +27,7 @@ from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.operators.windows.count import NUMBER, CountWindow, key_of
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import PLACE, changing
-from headwater_streams.spark.checkpoint import batches_kept
+from headwater_streams.spark.checkpoint import batches_retained
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.storage.files import exists, matching, remove_tree, touch
 
@@ -44,7 +44,7 @@ class OpenRows:
 
     def __init__(self, spark: SparkSession, checkpoint: Path, job: str) -> None:
         self._spark, self._folder, self._job = spark, checkpoint / _FOLDER, job
-        self._batches_kept = batches_kept(spark)
+        self._batches_kept = batches_retained(spark)
         self._parts: dict[int, int] = {}
         self._placed: DataFrame | None = None
         self._is_compacting = False
