@@ -44,7 +44,7 @@ from headwater_streams.plan.streamable import check_streamable, check_without_ac
 from headwater_streams.plan.unions import check_inputs, check_union, foreign_time, joined_inputs
 from headwater_streams.plan.unused import unused_texts
 from headwater_streams.plan.written import WrittenAs
-from headwater_streams.quality.asked import require_condition
+from headwater_streams.quality.sql_analysis import require_condition
 from headwater_streams.sources.coordinates import (
     OFFSET,
     ROW_COLUMNS,

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 from headwater_streams.base.json_values import exact_number
 from headwater_streams.base.names import quoted
 from headwater_streams.base.plural import quantity
-from headwater_streams.quality.asked import shown_as_json
 from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
+from headwater_streams.quality.sql_analysis import values_as_json
 from headwater_streams.quality.suite import Kind, SqlExpectation, Verdict
 from headwater_streams.spark.columns import cols
 from headwater_streams.spark.guarded import may_raise, raises, violates
@@ -260,7 +260,7 @@ def _arguments(expectation: SqlExpectation) -> dict[str, Any]:
     if expectation.kind == "unique":
         return {"columns": list(expectation.columns)}
     if expectation.kind == "aggregate":
-        observed = shown_as_json(expectation.calls) if expectation.calls else "'{}'"
+        observed = values_as_json(expectation.calls) if expectation.calls else "'{}'"
         judged = f"to_json(struct({expectation.condition} AS passed, {observed} AS observed))"
         return {"aggregate": judged, "calls": list(expectation.calls)}
     if expectation.kind == "no_nulls":

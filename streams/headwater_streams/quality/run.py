@@ -147,7 +147,7 @@ def _applicable(
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
-    from headwater_streams.quality.asked import require_condition, showable
+    from headwater_streams.quality.sql_analysis import require_condition, showable
 
     on_input = {check.name for check in checks if check.on == "input"}
     kept: list[SqlExpectation] = []

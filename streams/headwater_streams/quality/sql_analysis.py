@@ -12,7 +12,7 @@ from headwater_streams.base.type_name import type_name
 
 
 def require_condition(frame: DataFrame, expression: str) -> None:
-    """Asks a frame of an expression as it stands: inside a check's own SQL, `'yes'` would be cast to BOOLEAN, and a
+    """Has a frame analyse an expression by itself: inside a check's own SQL, `'yes'` would be cast to BOOLEAN, and a
     bracket too many would close one of the check's.
 
     Raises:
@@ -27,8 +27,8 @@ def require_condition(frame: DataFrame, expression: str) -> None:
         raise InvalidCheckError(f"it is {kind}, and must be BOOLEAN, a condition: {expression}")
 
 
-def shown_as_json(calls: Iterable[str]) -> str:
-    """SQL for what aggregates come to, in order, as a text of JSON that has NULLs, too."""
+def values_as_json(calls: Iterable[str]) -> str:
+    """SQL for the values of aggregates, in order, as a text of JSON that has NULLs, too."""
     columns = ", ".join(f"{call} AS value_{place}" for place, call in enumerate(calls))
     return f"to_json(struct({columns}), map('ignoreNullFields', 'false'))"
 
@@ -40,7 +40,7 @@ def showable(frame: DataFrame, calls: Iterable[str]) -> tuple[str, ...]:
 
 def _is_showable(frame: DataFrame, call: str) -> bool:
     try:
-        frame.agg(F.expr(shown_as_json([call])))
+        frame.agg(F.expr(values_as_json([call])))
     except AnalysisException:
         return False
     return True
