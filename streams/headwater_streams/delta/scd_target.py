@@ -79,8 +79,8 @@ class ScdTarget(DeltaTarget):
         return self.name + CHANGES_SUFFIX
 
     @property
-    def order_told(self) -> str:
-        """What the rows that are there already depend on, in a few words."""
+    def order_description(self) -> str:
+        """What the existing rows depend on, in a few words."""
         tracked = (
             "all columns" if self.track_history_columns is None else ", ".join(self.track_history_columns)
         )

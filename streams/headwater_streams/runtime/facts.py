@@ -49,7 +49,7 @@ def facts_of(context: StageContext, plan: JobPlan) -> RunFacts:
 
 def _operator(plan: JobPlan) -> str:
     if isinstance(plan.job.target, ScdTarget):
-        return plan.job.target.order_told
+        return plan.job.target.order_description
     return _ADDRESS.sub("", repr(plan.operator)) if plan.operator is not None else ""
 
 
