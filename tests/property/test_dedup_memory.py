@@ -53,7 +53,7 @@ class Job:
             table="a.b",
             kind="row",
             seen=told.seen,
-            extra=self.cold.told(),
+            extra=self.cold.ledger_extra(),
             seen_changed=told.seen_changed,
         )
         info = {"commitInfo": {"userMetadata": entry.to_json()}}
@@ -119,7 +119,7 @@ def test_memory_own_partitions_are_always_at_hand(tmp_path: Path) -> None:
     cold = ColdOrigins(tmp_path / "seen", "j", 2)
     seen = {own_key("t", p): IntervalSet([(0, 5)]) for p in range(10)}
     assert cold.let_go({}, seen, 1, 0) == cold.let_go(seen, seen, 1, 1) == seen
-    assert cold.told() == {}
+    assert cold.ledger_extra() == {}
 
 
 def test_memory_commit_carries_what_its_batch_touched(tmp_path: Path) -> None:

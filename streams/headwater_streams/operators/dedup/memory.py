@@ -85,7 +85,7 @@ class ColdOrigins:
         self._table, self._job, self._at_hand = table, job, at_hand
         self.since: int | None = None
 
-    def told(self) -> ExtraValues:
+    def ledger_extra(self) -> ExtraValues:
         """What an entry's `extra` says of it."""
         return {} if self.since is None else {Extra.COLD: self.since}
 

@@ -215,7 +215,7 @@ class RowStage:
             fingerprint=self._job.fingerprint,
             max_event_time_us=state.max_event_time_us,
             seen=seen_account.seen if self._job.dedup else None,
-            extra=extra | lookups_extra(self._plan, pinned) | self._cold.told(),
+            extra=extra | lookups_extra(self._plan, pinned) | self._cold.ledger_extra(),
             partitions=passed.partitions(),
             seen_changed=seen_account.seen_changed if self._job.dedup else None,
         )
