@@ -309,7 +309,7 @@ def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
     return tuple(SourceRange.from_json(source) for source in found.get("sources", ()))
 
 
-def counted_in_windows(terms: Mapping[str, int]) -> int:
+def rows_in_windows(terms: Mapping[str, int]) -> int:
     """The rows that windows count: each as often as it was placed, once its window was written."""
     return next((terms[term] for term in ("emitted", "placed", "folded") if term in terms), 0)
 

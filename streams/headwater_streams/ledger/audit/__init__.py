@@ -22,7 +22,7 @@ Every finding is a sentence. What is looked at:
 from collections.abc import Sequence
 
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows, is_undone
+from headwater_streams.base.ledger_entry import LedgerEntry, is_undone, rows_in_windows
 from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
 from headwater_streams.ledger.audit.removed import removed_tables
@@ -135,7 +135,7 @@ def _lost(entry: LedgerEntry) -> str:
 
 def _moved_by(repair: LedgerEntry) -> str:
     terms = repair.totals
-    rows = (counted_in_windows(terms) or terms.get("written", 0)) - terms["before"]
+    rows = (rows_in_windows(terms) or terms.get("written", 0)) - terms["before"]
     late = f", {terms['late_folded']:+,} of them late ones" if terms.get("late_folded") else ""
     action, backfill = Extra.ACTION.get(repair, "swap"), Extra.BACKFILL.get(repair, "")
     return f"{repair.table}: since the {action} of backfill {backfill} it accounts for {rows:+,} rows{late}"

@@ -8,7 +8,7 @@ from operator import or_
 import pyarrow.compute as pc
 
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
+from headwater_streams.base.ledger_entry import LedgerEntry, rows_in_windows
 from headwater_streams.base.plural import quantity
 from headwater_streams.delta.scd_target import CHANGES
 from headwater_streams.ledger.audit.columns import columns_of
@@ -35,10 +35,10 @@ def check_windows(
     audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
 ) -> None:
     """Checks that windows count as many rows as were folded, by swaps and rollbacks too."""
-    folded = sum(counted_in_windows(terms) for entry in entries for terms in entry.accounting.values())
+    folded = sum(rows_in_windows(terms) for entry in entries for terms in entry.accounting.values())
     for entry in repairs:
         for terms in entry.accounting.values():
-            folded += counted_in_windows(terms) - terms["before"]
+            folded += rows_in_windows(terms) - terms["before"]
     _check_open(audit, entries)
     audit.notes += written_again(home, audit.table, repairs)
     actual = pc.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0

@@ -13,7 +13,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.base.ledger_entry import LedgerEntry, counted_in_windows
+from headwater_streams.base.ledger_entry import LedgerEntry, rows_in_windows
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.shared import recreated_topics_of, shares_coordinates
 from headwater_streams.plan.plan import JobPlan
@@ -48,7 +48,7 @@ def window_account(
     table = planned.pinned.table
     shared = shares_coordinates(context.home, table) or bool(recreated_topics_of(context.home, table))
     findings = _findings(planned, entries, accounting, terms, read, shared=shared)
-    now, notes = counted_in_windows(accounting), []
+    now, notes = rows_in_windows(accounting), []
     if now != accounting["before"] + accounting["late_folded"]:
         because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
         notes.append(
