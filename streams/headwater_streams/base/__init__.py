@@ -1,1 +1,1 @@
-"""What stands on nothing: errors, durations, names, declarations, the ledger's entry."""
+"""The lowest layer: errors, durations, names, declarations, the ledger's entry."""

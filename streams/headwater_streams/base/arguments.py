@@ -1,25 +1,25 @@
-"""What a person easily gets wrong in the arguments of a declaration."""
+"""Checks of arguments that people easily get wrong in a declaration."""
 
 from collections.abc import Mapping, Sequence
 
 from headwater_streams.base.errors import JobDefinitionError
 
 
-def require_list(what: str, argument: str, given: object) -> None:
-    """Sees to it that several names were given as a list: one text would be taken for a list of its letters.
+def require_list(what: str, argument: str, names: object) -> None:
+    """Checks that several names come as a list: one text would be taken for a list of its letters.
 
     Raises:
         JobDefinitionError: It is one text, or columns.
     """
     from pyspark.sql import Column  # the command line reads names of tables without Spark's packages
 
-    columns = isinstance(given, Column) or (
-        isinstance(given, Sequence | Mapping) and any(isinstance(each, Column) for each in given)
+    columns = isinstance(names, Column) or (
+        isinstance(names, Sequence | Mapping) and any(isinstance(each, Column) for each in names)
     )
     if columns:
         raise JobDefinitionError(f'{what}: {argument}= takes names, not columns; write ["name", ...]')
-    if isinstance(given, str):
-        raise JobDefinitionError(f"{what}: {argument}={given!r} is not a list; write [{given!r}]")
+    if isinstance(names, str):
+        raise JobDefinitionError(f"{what}: {argument}={names!r} is not a list; write [{names!r}]")
 
 
 def require_frame(where: str, value: object) -> None:

@@ -31,7 +31,7 @@ class Check:
             `avg(delay) < 600`. It may have comments.
         on: `"input"` for the rows that a job reads, `"output"` for those that it writes.
         level: `"row"` judges each row, `"batch"` all rows of a batch (or of a table) together.
-        action: `"quarantine"` takes the row aside, `"fail"` stops the job before it commits, `"warn"` tells.
+        action: `"quarantine"` takes the row aside, `"fail"` stops the job before it commits, `"warn"` reports.
 
     Example:
         >>> Check("has_carrier", "carrier IS NOT NULL").on
@@ -89,9 +89,9 @@ class Check:
     def passes_sql(self) -> str:
         """A condition that is never NULL: true where the check holds.
 
-        A row passes only if its condition is true: what cannot be told is not good (Delta's CHECK constraints
-        judge NULL likewise). A batch fails only if its condition is false: the average of no rows is NULL,
-        and an empty batch breaks nothing.
+        A row passes only if its condition is true; NULL does not pass (Delta's CHECK constraints judge NULL
+        likewise). A batch fails only if its condition is false: the average of no rows is NULL, and an empty
+        batch breaks nothing.
         """
         unknown = "TRUE" if self.level == "batch" else "FALSE"
         return f"coalesce({enclosed(self.expression)}, {unknown})"

@@ -31,13 +31,13 @@ _OPTIONS = (("WITHIN", "GROUP"), ("FILTER",), ("IGNORE", "NULLS"), ("RESPECT", "
 
 
 def enclosed(expression: str) -> str:
-    """The expression in brackets, of which a comment at its end takes no part.
+    """The expression in brackets; a comment at its end does not swallow the closing one.
 
     Example:
         >>> enclosed("x > 0 -- at last")
         '(x > 0 -- at last \\n)'
     """
-    # The blank: behind a backslash, Spark takes a line break into the comment.
+    # The blank: after a backslash Spark would take the line break into the comment.
     return f"({expression} \n)" if "--" in expression else f"({expression})"
 
 
@@ -47,7 +47,7 @@ def has_aggregate(expression: str) -> bool:
 
 
 def aggregates_in(expression: str) -> list[str]:
-    """The outermost aggregate calls of a condition, so that a result can show what they came to.
+    """The outermost aggregate calls of a condition, so that a result can show their values.
 
     Example:
         >>> aggregates_in("avg(delay) < 600 AND count(*) FILTER (WHERE gate = ')') = 0")

@@ -14,8 +14,8 @@ class IncompatibleStateError(JobDefinitionError):
 
 
 class SourceReplacedError(IncompatibleStateError):
-    """A backfill put other rows in the place of those that the job has read: it can go on once its own table is made
-    anew, too, and swapped in."""
+    """A backfill replaced rows that the job has read: the job can go on once its own table is rebuilt, too, and swapped
+    in."""
 
 
 class CheckFailedError(StreamsError):
@@ -27,11 +27,11 @@ class RowErrorsError(StreamsError):
 
 
 class NotComputableError(StreamsError):
-    """A job's function raises for what it makes of several rows, so none goes to quarantine; nothing was committed."""
+    """A job's function raises for a value of several rows, so no row goes to quarantine; nothing was committed."""
 
 
 class FailingRowsFoundError(StreamsError):
-    """It is known now for which rows of a batch a stateful job's function raises; it is to be run without them."""
+    """The rows of a batch for which a stateful job's function raises are known; the batch is to run without them."""
 
 
 class IncompatibleTableError(StreamsError):
@@ -43,7 +43,7 @@ class LookupKeyError(StreamsError):
 
 
 class UnknownNameError(StreamsError):
-    """A name by which nothing can be in a home."""
+    """A name that nothing in a home can have."""
 
 
 class OwnershipError(StreamsError):
@@ -51,7 +51,7 @@ class OwnershipError(StreamsError):
 
 
 class LeaseLostError(OwnershipError):
-    """The session with the coordinator may be over; claimed anew, the job can go on."""
+    """The session with the coordinator may be over; once the lease is claimed again, the job can go on."""
 
 
 class SupersededError(StreamsError):

@@ -1,4 +1,4 @@
-"""What Spark wrote as JSON, as values that JSON can keep and nothing is lost of: a DECIMAL stays a text.
+"""Reads JSON that Spark wrote without losing digits: a DECIMAL becomes a text.
 
 Python's `json` makes a float of each number with a fraction, which holds some 17 digits of the 38 that a DECIMAL has.
 """
@@ -33,7 +33,7 @@ def exact_values(text: str, schema: T.StructType) -> dict[str, Any]:
 
 
 def _exact(value: Any, kind: T.DataType | None) -> Any:
-    """A value of a type; without one, of a VARIANT, it is what the JSON says."""
+    """A value of a type; a VARIANT has none, and its value is what the JSON says."""
     if isinstance(kind, T.DecimalType) and isinstance(value, int | Decimal):
         return format(Decimal(value), "f")
     if isinstance(value, Decimal):

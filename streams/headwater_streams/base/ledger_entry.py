@@ -200,15 +200,15 @@ class LedgerEntry(Record):
 
     def imbalances(self) -> list[str]:
         """The inputs whose terms do not add up, each as a sentence; empty when the books balance."""
-        found = []
+        sentences = []
         for name, terms in self.accounting.items():
             parts = {term: terms[term] for term in TERMS.get(self.kind, ()) if term in terms}
             if parts and terms["read"] != sum(parts.values()):
                 spelled = " + ".join(f"{value} {term}" for term, value in parts.items())
-                found.append(
+                sentences.append(
                     f"{self.table} batch {self.batch}, input {name}: read {terms['read']} is not {spelled}"
                 )
-        return found
+        return sentences
 
     def to_json(self) -> str:
         """The entry as it stands in `userMetadata`."""
@@ -231,8 +231,8 @@ class LedgerEntry(Record):
             value["seen_changed"] = dict(self.seen_changed)
         if self.partitions:
             value["partitions"] = {
-                topic: {str(partition): dict(terms) for partition, terms in found.items()}
-                for topic, found in self.partitions.items()
+                topic: {str(partition): dict(terms) for partition, terms in partitions.items()}
+                for topic, partitions in self.partitions.items()
             }
         if self.extra:
             value["extra"] = dict(self.extra)
@@ -270,8 +270,8 @@ class LedgerEntry(Record):
             seen=_pairs(value.get("seen")),
             extra=value.get("extra", {}),
             partitions={
-                topic: {int(partition): terms for partition, terms in found.items()}
-                for topic, found in value.get("partitions", {}).items()
+                topic: {int(partition): terms for partition, terms in partitions.items()}
+                for topic, partitions in value.get("partitions", {}).items()
             },
             seen_changed=_pairs(value.get("seen_changed")),
         )
@@ -281,16 +281,16 @@ def _pairs(seen: dict[str, list[list[int]]] | None) -> dict[str, list[tuple[int,
     return None if seen is None else {key: [(a, b) for a, b in pairs] for key, pairs in seen.items()}
 
 
-def is_undone(entry: LedgerEntry, begun: LedgerEntry) -> bool:
+def is_undone(entry: LedgerEntry, beginning: LedgerEntry) -> bool:
     """Whether a commit is of a batch that came after the one that a later generation begins with, see above.
 
     A repair's is of none: its `batch` is the mark of the swap. Nor is one that put rows back: its `batch` is the last
     that the table had by then, and the files are of the batches that wrote them.
     """
     is_batch = entry.kind not in ("backfill", "generation")
-    last = Extra.AFTER.of(begun)
+    last = Extra.AFTER.of(beginning)
     after = (last["generation"], last["batch"])
-    return is_batch and entry.generation < begun.generation and (entry.generation, entry.batch) > after
+    return is_batch and entry.generation < beginning.generation and (entry.generation, entry.batch) > after
 
 
 def watermark_to_json(watermark_ms: int) -> int | None:
@@ -298,15 +298,15 @@ def watermark_to_json(watermark_ms: int) -> int | None:
     return None if watermark_ms == NO_WATERMARK_MS else watermark_ms
 
 
-def watermark_from_json(told: int | None) -> int:
+def watermark_from_json(stored_ms: int | None) -> int:
     """The inverse of `watermark_to_json`."""
-    return NO_WATERMARK_MS if told is None else told
+    return NO_WATERMARK_MS if stored_ms is None else stored_ms
 
 
 def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
     """What a generation that an entry began reads again for its state; nothing for other entries."""
-    found = Extra.WARM_UP.get(entry, {}) if entry.kind == "generation" else {}
-    return tuple(SourceRange.from_json(source) for source in found.get("sources", ()))
+    warm_up = Extra.WARM_UP.get(entry, {}) if entry.kind == "generation" else {}
+    return tuple(SourceRange.from_json(source) for source in warm_up.get("sources", ()))
 
 
 def rows_in_windows(terms: Mapping[str, int]) -> int:
@@ -334,13 +334,13 @@ def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
     for ranges in parts:
         for topic, partitions in ranges.items():
             for partition, (start, end) in partitions.items():
-                known = merged.setdefault(topic, {}).get(partition, (start, end))
-                merged[topic][partition] = (min(start, known[0]), max(end, known[1]))
+                widest = merged.setdefault(topic, {}).get(partition, (start, end))
+                merged[topic][partition] = (min(start, widest[0]), max(end, widest[1]))
     return merged
 
 
 def gone_of(
-    read: Mapping[int, tuple[int, int]], there: Mapping[int, tuple[int, int]]
+    read: Mapping[int, tuple[int, int]], available: Mapping[int, tuple[int, int]]
 ) -> dict[int, tuple[int, int]]:
     """What was read of a topic's partitions and they do not hold any more, in their order; all of a partition that is
     not there.
@@ -349,7 +349,7 @@ def gone_of(
         >>> gone_of({0: (2, 9), 1: (0, 5), 2: (0, 3)}, {0: (4, 12), 1: (0, 7)})
         {0: (2, 4), 2: (0, 3)}
     """
-    earliest = {partition: there.get(partition, (end, end))[0] for partition, (_, end) in read.items()}
+    earliest = {partition: available.get(partition, (end, end))[0] for partition, (_, end) in read.items()}
     return {
         p: (start, min(end, earliest[p])) for p, (start, end) in sorted(read.items()) if start < earliest[p]
     }

@@ -1,8 +1,8 @@
-"""Names that people choose: how one stands in SQL, when two are one, what a column, a table and a job can be called.
+"""Names that people choose: how SQL quotes them, when two are the same, which ones columns, tables and jobs may have.
 
-A column may be called almost anything. The names of jobs and tables are names of files, too, and stand in marks of
-Delta's log, in ZooKeeper and as groups of consumers: they are plain. What cannot be is refused in a sentence before
-anything is written.
+A column may have almost any name. The names of jobs and tables are plain: they are names of files, too, and stand in
+marks of Delta's log, in ZooKeeper and as groups of consumers. A name that is not allowed is refused with a sentence
+before anything is written.
 """
 
 import re
@@ -15,9 +15,9 @@ _JOB = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
 _MOST_CHARACTERS = 240
 """Of the names of jobs and tables with what the library puts behind them. A file's name has 255 bytes, on Linux, macOS
-and Windows alike; the rest is for what tells copies and backfills apart."""
+and Windows alike; the rest is for what distinguishes copies and backfills."""
 _NOT_OF_DELTA = " ,;{}()="
-"""Delta has these with column mapping alone, which many of its readers do not know."""
+"""Delta allows these only with column mapping, which many of its readers do not know."""
 _CONTROL = ("Cc", "Cs")
 """Unicode's categories of control characters and of halves of surrogate pairs."""
 
@@ -33,7 +33,7 @@ def quoted(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """What two names share that are one to Spark: `ID` and `id`, and also `k` and U+212A, the sign of kelvin.
+    """A text that is equal for names that are one to Spark: `ID` and `id`, and also `k` and U+212A, the sign of kelvin.
 
     It compares as Java does, letter by letter, in capitals and then in small letters.
     """
@@ -47,25 +47,25 @@ def _small(letter: str) -> str:
 
 def named_twice(names: Iterable[str]) -> str | None:
     """The first name that Spark and Delta take for one before it."""
-    known: set[str] = set()
+    seen: set[str] = set()
     for name in names:
-        if folded(name) in known:
+        if folded(name) in seen:
             return name
-        known.add(folded(name))
+        seen.add(folded(name))
     return None
 
 
 def twins(names: Iterable[str], others: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The pairs of a name and another one of `others` that are one to Spark, but are written otherwise."""
-    known = {folded(other): other for other in others}
+    by_folded = {folded(other): other for other in others}
     for name in names:
-        other = known.get(folded(name), name)
+        other = by_folded.get(folded(name), name)
         if other != name:
             yield name, other
 
 
 def is_reserved(column: str) -> bool:
-    """Whether a column is called as only the library's own are.
+    """Whether only the library's own columns may have such a name.
 
     Example:
         >>> is_reserved("_offset"), is_reserved("offset")
@@ -75,7 +75,7 @@ def is_reserved(column: str) -> bool:
 
 
 def column_problem(name: str) -> str | None:
-    """What keeps a table from having a column of this name, in the middle of a sentence; None where nothing does.
+    """Why a table cannot have a column of this name, as a predicate for a sentence; None where it can.
 
     Example:
         >>> column_problem("Product Id")
@@ -84,10 +84,10 @@ def column_problem(name: str) -> str | None:
         True
     """
     wrong = (each for each in name if each in _NOT_OF_DELTA or unicodedata.category(each) in _CONTROL)
-    found = next(wrong, None)
-    if found is not None:
+    character = next(wrong, None)
+    if character is not None:
         others = f"a blank, a control character or one of {_NOT_OF_DELTA.strip()}"
-        return f"has {found!r}, and no column of a table has {others}"
+        return f"has {character!r}, and no column of a table has {others}"
     if name.startswith("."):
         return "begins with a dot, and no column of a table does"  # Arrow takes it for a path
     return None if name else "is called nothing, and each column of a table has a name"
@@ -127,7 +127,7 @@ def require_table_name(what: str, name: str, longest: str = "") -> None:
 
 
 def require_job_name(name: str) -> None:
-    """Checks that a job can be called so: its checkpoint's folder is, and what shows its progress.
+    """Checks that a job can have this name: its checkpoint's folder has it, and what shows its progress.
 
     Raises:
         JobDefinitionError: It cannot.
@@ -150,5 +150,5 @@ def _require_length(what: str, name: str, behind: str = "") -> None:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name from outside is that of a file in a folder, and of none elsewhere."""
+    """Whether a name from outside is that of a file in a folder, and leads nowhere else."""
     return name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)

@@ -6,8 +6,8 @@ from difflib import SequenceMatcher
 _SHOWN = 5
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """Names that are there, in a sentence about one that is not: all where they are few, else those most like it.
+def nearest(name: str, existing: Collection[str]) -> str:
+    """The existing names, for a message about one that does not exist: all of a few, else those most like it.
 
     Example:
         >>> nearest("gold.delay", ["silver.clicks", "gold.delays"])
@@ -15,8 +15,8 @@ def nearest(name: str, known: Collection[str]) -> str:
         >>> nearest("t15", [f"t{n}" for n in range(100)])
         't15, t1, t5, t10, t11 and 95 others'
     """
-    if len(known) <= _SHOWN:
-        return ", ".join(known)
-    wanted = name.lower()
-    by_likeness = sorted(known, key=lambda each: -SequenceMatcher(None, wanted, each.lower()).ratio())
-    return f"{', '.join(by_likeness[:_SHOWN])} and {len(known) - _SHOWN:,} others"
+    if len(existing) <= _SHOWN:
+        return ", ".join(existing)
+    lowered = name.lower()
+    by_likeness = sorted(existing, key=lambda each: -SequenceMatcher(None, lowered, each.lower()).ratio())
+    return f"{', '.join(by_likeness[:_SHOWN])} and {len(existing) - _SHOWN:,} others"

@@ -6,7 +6,7 @@ def quantity(count: int, one: str, many: str | None = None) -> str:
 
     Args:
         count: How many.
-        one: The word for one of them, with what stands about it, such as `"late row"` or `"row differs"`.
+        one: The word for one of them, with the words around it, such as `"late row"` or `"row differs"`.
         many: The word for none or several; by default `one` with an s.
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,14 +1,14 @@
 """What is kept on disk as JSON: each a frozen dataclass with a version, written and read in one place.
 
-A record knows all its keys. One that it does not know was written by a newer Headwater, and what it says might change
-what the others mean, so it is refused, as a newer version is; the file that it stands in is named by who reads it
-(`storage.records`). Older versions are read: a key that they lack has a default, or `from_json` works it out.
+A record knows all its keys. A key that it does not know was written by a newer Headwater, and might change what the
+others mean: the record is refused, as one of a newer version is. `storage.records`, which reads the file, names it in
+the error. Older versions are read: a key that they lack has a default, or `from_json` works it out.
 
     FORMAT      the newest version, which is written; absent in what is stored means 1, and 1 is not written, so that
                 what was written before there were versions is of version 1, and can still be read by who wrote it
     FORMAT_KEY  the key of the version
     STORED_AS   the keys of fields that are not called as in the dataclass, `{field: key}`
-    MORE_KEYS   keys that are no fields: what is worked out and stored for other readers, or what older versions had
+    MORE_KEYS   keys that are no fields: computed values that are stored for other readers, or keys of older versions
 
 A part is the same without a version of its own: it has that of the record that it stands in.
 """
@@ -75,16 +75,18 @@ class Record(Part):
 
     @classmethod
     def require_version(cls, value: Any) -> None:
-        """Sees to it that a stored value is of a version that is known.
+        """Checks that a stored value is of a version that is known.
 
         Raises:
             NewerRecordError: It is not.
-            ValueError: Its version is none.
+            ValueError: Its version is not a number from 1 on.
         """
-        found = version_of(cls, value)
-        if found > cls.FORMAT:
-            told = "version 1" if cls.FORMAT == 1 else f"versions 1 to {cls.FORMAT}"
-            raise NewerRecordError(f"is {cls.WHAT} of version {found}, of which this Headwater reads {told}")
+        version = version_of(cls, value)
+        if version > cls.FORMAT:
+            readable = "version 1" if cls.FORMAT == 1 else f"versions 1 to {cls.FORMAT}"
+            raise NewerRecordError(
+                f"is {cls.WHAT} of version {version}, of which this Headwater reads {readable}"
+            )
 
     @classmethod
     def version_key(cls) -> dict[str, int]:
@@ -94,10 +96,10 @@ class Record(Part):
 
 def version_of(record: type[Record], value: Any) -> int:
     """The version of a stored value."""
-    found = value.get(record.FORMAT_KEY, 1) if isinstance(value, Mapping) else 1
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise ValueError(f"{found!r} is no version of {record.WHAT}")
-    return found
+    version = value.get(record.FORMAT_KEY, 1) if isinstance(value, Mapping) else 1
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"{version!r} is no version of {record.WHAT}")
+    return version
 
 
 @cache

@@ -49,11 +49,11 @@ class DeltaTarget:
             raise JobDefinitionError(
                 f"table {self.name!r}: the schema {_OWN_SCHEMA!r} is Headwater's own; name another"
             )
-        taken = [suffix for suffix in _SIDES if table.endswith(suffix)]
-        taken += _OWN_PARTS.findall(table)
-        if taken:
+        reserved = [suffix for suffix in _SIDES if table.endswith(suffix)]
+        reserved += _OWN_PARTS.findall(table)
+        if reserved:
             raise JobDefinitionError(
-                f"table {self.name!r}: names with {taken[0]!r} are of tables that the library puts beside a "
+                f"table {self.name!r}: names with {reserved[0]!r} are of tables that the library puts beside a "
                 "job's; take another"
             )
 
@@ -69,7 +69,7 @@ class DeltaTarget:
 
 
 def declared_name(part: str) -> str:
-    """The job, or the table, that a part of it is of.
+    """The job or the table that a part belongs to.
 
     Example:
         >>> declared_name("gold.busiest__step_1__ingest_clicks")
@@ -79,8 +79,7 @@ def declared_name(part: str) -> str:
 
 
 def is_part(table: str, of: str) -> bool:
-    """Whether a table is one that the library puts before another for its job: an ingest table or a step, or one of
-    these's.
+    """Whether a table is an ingest table or a step of another table's job, or such a table of one of these.
 
     Example:
         >>> is_part("gold.busiest__step_1__ingest_clicks", "gold.busiest")
