@@ -1,1 +1,1 @@
-"""The files of a home and of Delta tables: paths, whole writes, reads that know damage."""
+"""The files of a home and of Delta tables: paths, atomic writes, reads that recognise damage."""

@@ -1,4 +1,4 @@
-"""A file that a reader, or a crash, sees as it was or as it will be."""
+"""A file whose old or new contents a reader sees, never a part of them, even after a crash."""
 
 import os
 from collections.abc import Iterator

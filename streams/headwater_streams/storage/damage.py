@@ -1,7 +1,7 @@
-"""What is told of a file of a home that is gone or is not what was written: whose it is, and the verb that mends it.
+"""The error about a file of a home that is gone or is not what was written: its owner, and the verb that mends it.
 
-`docs/reference/home.md` lists the files. Who reads one raises `DamagedFileError` with its path, and the rest follows
-from where the file stands:
+`docs/reference/home.md` lists the files. Code that reads one raises `DamagedFileError` with its path; the owner and the
+remedy follow from where the file is:
 
     <home>/checkpoints/<job>/<generation>/...     a job's checkpoint: renew, or rebuild
     <home>/tables/<schema>/<table>/...            a table, its log or a data file: rebuild of the job that writes it
@@ -25,7 +25,7 @@ _COPY = "put it back from a copy"
 _STORED = ("plan", "progress", "verdict", "swap", "rollback", "kept", "rejected")
 _FOLDERS = ("shadow", "quarantine", "kept", "further", "rebuilt")
 OF_BACKFILLS = frozenset((*(f"{name}.json" for name in _STORED), *_FOLDERS))
-"""What a backfill's folder has but flags and locks."""
+"""What a backfill's folder holds, except flags and locks."""
 _LIBRARY_TABLES = {
     "headwater.ledger": "the next run copies what the tables' own logs have",
     "headwater.progress": "the next run begins it anew; what jobs did before is then not shown any more",
@@ -34,7 +34,7 @@ _LIBRARY_TABLES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Whose a file is.
+    """The owner of a file.
 
     Attributes:
         kind: The part of the home.
@@ -49,8 +49,8 @@ class Place:
     below: tuple[str, ...]
 
     def __str__(self) -> str:
-        told = {"checkpoint": f"job {self.name!r}", "backfill": f"the backfill {self.name!r}"}
-        return told.get(self.kind, self.name)
+        owners = {"checkpoint": f"job {self.name!r}", "backfill": f"the backfill {self.name!r}"}
+        return owners.get(self.kind, self.name)
 
 
 class DamagedFileError(StreamsError):
@@ -64,13 +64,13 @@ class DamagedFileError(StreamsError):
         super().__init__(f"{self.place}: {path} {what}; {self.remedy}")
 
     def with_remedy(self, remedy: str) -> "DamagedFileError":
-        """The same, where who tells it knows better what mends it."""
+        """The same error with another remedy, for a caller that knows a better one."""
         return DamagedFileError(self.path, self.what, remedy)
 
 
 class NewerFileError(DamagedFileError):
-    """A file of a home is as a newer Headwater wrote it, and this one does not know all that it says; nothing is to be
-    mended, nor written in its place."""
+    """A newer Headwater wrote a file of a home, and this one does not know all that it says; the file must not be
+    mended or replaced."""
 
     def __init__(self, path: Path, what: str) -> None:
         """Args: the file; what is not known, as a predicate."""
@@ -82,7 +82,7 @@ class NewerFileError(DamagedFileError):
 
 
 def place_of(path: Path) -> Place:
-    """Whose a file is, by its path alone."""
+    """The owner of a file, by its path alone."""
     parts = path.parts
     for at in _all(parts, "backfills"):
         if len(parts) > at + 2 and parts[at + 2] in OF_BACKFILLS:
@@ -101,7 +101,7 @@ def place_of(path: Path) -> Place:
 
 
 def remedy_of(place: Place) -> str:
-    """What mends a file of a place, for who knows no more than the place."""
+    """What mends a file, as far as its place alone says."""
     if place.kind == "checkpoint":
         job = declared_name(place.name)
         if place.below[1:] == (FACTS_FILE,):
@@ -154,13 +154,12 @@ def _of_backfill(place: Place) -> str:
 
 
 def writer_of(root: Path, table: str) -> str | None:
-    """The job that writes a table or a side table, by what the checkpoints say; of a log that cannot be read, nothing
-    can be asked."""
+    """The job that writes a table or a side table, by what the checkpoints say: the table's log may be unreadable."""
     base = table
     for suffix in (LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX):
         base = base.removesuffix(suffix)
     writers = [job for job, targets in _targets(root) if base in targets]
-    if table.endswith(QUARANTINE_SUFFIX):  # what ingests for a job rejects for it, too
+    if table.endswith(QUARANTINE_SUFFIX):  # a job's ingest parts write its quarantine, too
         ingests = [job for job, _ in _targets(root) if writers and job.startswith(f"{writers[0]}__ingest_")]
         writers = [*ingests, *writers]
     return next(iter(writers), None)

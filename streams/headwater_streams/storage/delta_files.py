@@ -1,7 +1,8 @@
-"""Whether a Delta table is as its log says: what is told where it cannot be read, and the data files that it needs.
+"""Whether a Delta table is as its log says: the error where it cannot be read, and the data files that it needs.
 
-A data file that is gone, or is shorter, is told by the version that added it. Whether a byte of one has changed, the
-checksum says that Hadoop keeps beside what Spark wrote; deltalake, which compacts, keeps none.
+The error about a data file that is gone or has another length names the version that added it. Whether a byte of a
+file has changed is known by the checksum that Hadoop writes beside Spark's files; deltalake, which compacts, writes
+none.
 """
 
 import mmap
@@ -40,7 +41,7 @@ def opened_table(table: Path, version: int | None = None) -> DeltaTable:
 
 @contextmanager
 def reading(table: Path) -> Iterator[None]:
-    """Reads a table in the block: what that fails with is told as the damage that it comes of, if there is any.
+    """Reads a table in the block: an error that comes of damage is raised as that.
 
     Raises:
         DamagedFileError: A file of the table is damaged.
@@ -52,10 +53,10 @@ def reading(table: Path) -> Iterator[None]:
     except BaseException as error:
         if not _is_of_reading(error):
             raise
-        found = table_damage(table)
-        if found is None:
+        damage = table_damage(table)
+        if damage is None:
             raise
-        raise found from error
+        raise damage from error
 
 
 def _is_of_reading(error: BaseException) -> bool:
@@ -64,14 +65,14 @@ def _is_of_reading(error: BaseException) -> bool:
 
 
 def table_damage(table: Path, *, with_contents: bool = True) -> DamagedFileError | None:
-    """The first file of a table that is damaged, its log's or one that its newest version has rows in.
+    """The first damaged file of a table: of its log, or a data file of its newest version.
 
-    Where each file of the log is well by itself and deltalake does not read them, as after another tool has made the
-    table one of features that it lacks, that is the log.
+    It is the log's folder where each file of the log is sound by itself but deltalake cannot read them, as after
+    another tool has given the table features that deltalake lacks.
 
     Args:
         table: The table's folder.
-        with_contents: Whether to read every data file, for a byte that has changed; else they are only looked at.
+        with_contents: Whether to read every data file, for a byte that has changed; else only the sizes are compared.
     """
     if not has_versions(table):
         return None
@@ -94,18 +95,18 @@ def table_damage(table: Path, *, with_contents: bool = True) -> DamagedFileError
 
 
 def _in_folder(table: Path, name: str) -> Path:
-    """A log has names as parts of a URI; other tools' may be quoted."""
+    """The path of a data file. A log has names as parts of a URI; other tools may have quoted them."""
     plain = table / name
     return plain if plain.exists() or not (table / unquote(name)).exists() else table / unquote(name)
 
 
 def _wrong_with(path: Path, size_bytes: int, *, with_contents: bool) -> str | None:
     try:
-        there = path.stat().st_size
+        actual_bytes = path.stat().st_size
     except OSError:
         return "is gone"
-    if there != size_bytes:
-        return f"has {there:,} bytes where {size_bytes:,} were written"
+    if actual_bytes != size_bytes:
+        return f"has {actual_bytes:,} bytes where {size_bytes:,} were written"
     if not with_contents:
         return None
     try:

@@ -1,12 +1,12 @@
-"""The files of a table's Delta log, read without Delta: which are there, what a commit says, which is damaged.
+"""The files of a table's Delta log, read without Delta: which exist, what a commit says, which one is damaged.
 
     _delta_log/00000000000000000003.json                 a commit: a line of JSON for each action
     _delta_log/00000000000000000003.crc                  Delta's summary of the version; made anew where it is wrong
     _delta_log/00000000000000000010.checkpoint.parquet   the state at a version; commits before it may be cut away
     _delta_log/_last_checkpoint                          which of these is the newest
 
-Numbers follow each other without a gap. deltalake takes an empty commit for one that does nothing, and its rows for
-never written; here it is damaged.
+Numbers follow each other without a gap. deltalake reads an empty file as a commit that does nothing, as if its rows
+had never been written; here such a file is damaged.
 """
 
 import json
@@ -20,7 +20,7 @@ from headwater_streams.storage.stored_files import read_bytes
 
 _DIGITS = 20
 _OF_VERSIONS = ("json", "json.crc", "crc", "checkpoint.parquet")
-"""Of these there is none of a version whose commit is not there."""
+"""Files of a version whose commit exists or was cut away: none is written before the commit."""
 
 
 def log_files(table: Path) -> list[tuple[int, Path]]:
@@ -33,30 +33,30 @@ def log_files(table: Path) -> list[tuple[int, Path]]:
 
 
 def has_versions(table: Path) -> bool:
-    """Whether there is a table: any file of its log speaks of a version.
+    """Whether there is a table: some file of its log belongs to a version.
 
-    A job that is killed as it makes a table, or a power cut, leaves a folder for the log with nothing in it.
+    A job that is killed while it creates a table, or a power cut, leaves an empty folder for the log.
     """
     try:
-        with os.scandir(table / "_delta_log") as found:
-            return any(_version_of(entry.name) is not None for entry in found)
+        with os.scandir(table / "_delta_log") as entries:
+            return any(_version_of(entry.name) is not None for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
 def _versions(table: Path, since: int = 0) -> list[int]:
     """The versions of the commits since one."""
-    found = _listed(table, since)
-    if _gone(*found) is not None:  # a listing beside a writer may have the file after one that it has not
-        found = _listed(table, since)
-    gone = _gone(*found)
+    listed = _listed(table, since)
+    if _gone(*listed) is not None:  # a listing during a write may have a later file and lack the one before
+        listed = _listed(table, since)
+    gone = _gone(*listed)
     if gone is not None:
         raise DamagedFileError(_commit(table, gone), "is gone, a commit of its log")
-    return found[0]
+    return listed[0]
 
 
 def _listed(table: Path, since: int) -> tuple[list[int], int]:
-    """The versions of the commits, sorted, and the newest version that any file speaks of."""
+    """The versions of the commits, sorted, and the newest version that any file belongs to."""
     versions, newest = [], -1
     try:
         names = os.listdir(table / "_delta_log")  # noqa: PTH208 - asked for in each batch, where a path each would cost
@@ -83,8 +83,8 @@ def _gone(versions: list[int], newest: int) -> int | None:
         return newest
     if not versions or last - versions[0] + 1 == len(versions):
         return None
-    there = set(versions)
-    return next(version for version in range(versions[0], last) if version not in there)
+    existing = set(versions)
+    return next(version for version in range(versions[0], last) if version not in existing)
 
 
 def _commit(table: Path, version: int) -> Path:
@@ -95,16 +95,16 @@ def actions_of(path: Path) -> Iterator[dict[str, Any]]:
     """The actions of a commit.
 
     Raises:
-        DamagedFileError: The file is gone, has no action, or a line of it is none.
+        DamagedFileError: The file is gone, has no action, or has a line that is no action.
     """
-    found = False
+    is_empty = True
     try:
         with path.open("rb") as lines:
             for line in lines:
                 action = json.loads(line)
                 if not isinstance(action, dict):
                     raise ValueError("a line is no object")
-                found = True
+                is_empty = False
                 yield action
     except FileNotFoundError:
         raise DamagedFileError(path, "is gone, a commit of its log") from None
@@ -112,16 +112,16 @@ def actions_of(path: Path) -> Iterator[dict[str, Any]]:
         raise DamagedFileError(path, f"cannot be read ({error.strerror}), a commit of its log") from error
     except ValueError as error:
         raise DamagedFileError(path, f"is no commit of a Delta log ({error})") from error
-    if not found:
+    if is_empty:
         raise DamagedFileError(path, "is empty, and no commit of a Delta log")
 
 
 def require_readable(table: Path) -> None:
-    """Sees to it that deltalake misses no commit of a table: see above.
+    """Checks that deltalake will miss no commit of a table: see above.
 
     Raises:
-        DamagedFileError: One of those that it reads, behind the newest checkpoint, is gone, empty, or not what Hadoop's
-            checksum of it is of.
+        DamagedFileError: A commit that it reads, after the newest checkpoint, is gone, empty, or does not match
+            Hadoop's checksum.
     """
     since = max((int(path.name.partition(".")[0]) for path in _checkpoints(table)), default=-1)
     for version in _versions(table, since + 1):
@@ -129,8 +129,8 @@ def require_readable(table: Path) -> None:
 
 
 def log_damage(table: Path) -> DamagedFileError | None:
-    """The first file of a table's log that is damaged, None where all is well: of what readers need, and of the commits
-    before, which the ledger is read from."""
+    """The first damaged file of a table's log, or None. Readers need the files from the newest checkpoint on; the
+    ledger is read from the commits before it, too."""
     try:
         files = log_files(table)
         for _, path in files:
@@ -142,17 +142,17 @@ def log_damage(table: Path) -> DamagedFileError | None:
             if path.suffix == ".parquet":
                 _require_checkpoint(path, is_needed=files[0][0] > 0 if files else True)
         if files and files[0][0] > 0 and not checkpoints:
-            told = "is gone, a commit of its log, and no checkpoint stands for it"
-            raise DamagedFileError(_commit(table, files[0][0] - 1), told)
+            what = "is gone, a commit of its log, and no checkpoint stands for it"
+            raise DamagedFileError(_commit(table, files[0][0] - 1), what)
     except DamagedFileError as error:
         return error
     return _of_last_checkpoint(table, checkpoints)
 
 
 def _checkpoints(table: Path) -> list[Path]:
-    """Also those in several parts, or of other names, that other tools write."""
-    found = (table / "_delta_log").glob("*.checkpoint.*")
-    return sorted(path for path in found if path.name.partition(".")[0].isdigit())
+    """The checkpoints, also those in several parts, or of other names, that other tools write."""
+    paths = (table / "_delta_log").glob("*.checkpoint.*")
+    return sorted(path for path in paths if path.name.partition(".")[0].isdigit())
 
 
 def _require_checkpoint(path: Path, *, is_needed: bool) -> None:
@@ -165,8 +165,8 @@ def _require_checkpoint(path: Path, *, is_needed: bool) -> None:
     except DamagedFileError as error:
         raise DamagedFileError(path, error.what, remedy) from error
     except Exception as error:  # Arrow has many for what is no Parquet
-        told = f"is no checkpoint of a Delta log ({_first_line(error)})"
-        raise DamagedFileError(path, told, remedy) from error
+        what = f"is no checkpoint of a Delta log ({_first_line(error)})"
+        raise DamagedFileError(path, what, remedy) from error
 
 
 def _of_last_checkpoint(table: Path, checkpoints: list[Path]) -> DamagedFileError | None:
@@ -175,13 +175,13 @@ def _of_last_checkpoint(table: Path, checkpoints: list[Path]) -> DamagedFileErro
         return None
     remedy = "remove it: Delta finds the newest checkpoint without it"
     try:
-        told = json.loads(read_bytes(path))["version"]
+        version = json.loads(read_bytes(path))["version"]
     except DamagedFileError as error:
         return error.with_remedy(remedy)
     except (ValueError, TypeError, KeyError) as error:
         return DamagedFileError(path, f"is not the name of a checkpoint ({error})", remedy)
-    if not any(int(each.name.partition(".")[0]) == told for each in checkpoints):
-        return DamagedFileError(path, f"names a checkpoint of version {told}, which is not there", remedy)
+    if not any(int(each.name.partition(".")[0]) == version for each in checkpoints):
+        return DamagedFileError(path, f"names a checkpoint of version {version}, which is not there", remedy)
     return None
 
 

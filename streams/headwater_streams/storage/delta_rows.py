@@ -1,4 +1,4 @@
-"""A Delta table's rows without Spark: read, and removed.
+"""Reads and removes rows of a Delta table without Spark.
 
 deltalake's DELETE, UPDATE and MERGE write their files with Arrow's string views in the schema that Parquet carries for
 Arrow's readers; daft and pyarrow before 15 cannot open such a file. Its appends, overwrites and compactions write
@@ -21,14 +21,14 @@ _MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
 _NULL_BOUNDS = "<= null", ">= null"
 EXACT_DIGITS = 15
-"""So many digits of a decimal are exact in a log's statistics, whose numbers are doubles to deltalake and others."""
+"""A decimal with so many digits is exact in a log's statistics, whose numbers deltalake and others read as doubles."""
 
 
 def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
     """A table's rows as an Arrow dataset, of its newest version or the one that is open as `at`.
 
-    It is read by Arrow's own file system: deltalake's calls back into Python from Arrow's threads, which may still be
-    at it when the interpreter ends, and then the process ends by an abort, after its answer.
+    Arrow's own file system reads it. deltalake's calls back into Python from Arrow's threads; where these still run
+    when the interpreter ends, the process aborts after its answer.
     """
     opened = opened_table(table) if at is None else at
     with reading(table):
@@ -38,27 +38,29 @@ def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
 def _dataset(table: Path, opened: DeltaTable) -> ds.Dataset:
     files = SubTreeFileSystem(str(table), LocalFileSystem())
     columns, partitioned = pa.schema(opened.schema().to_arrow()), opened.metadata().partition_columns
-    # A file is passed over by what its statistics say of these.
+    # The columns by whose statistics a file is skipped.
     exact = pa.schema([f for f in columns if f.name in partitioned or not is_wide_decimal(f.type)])
     try:
-        found = opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS, schema=exact)
+        dataset = opened.to_pyarrow_dataset(
+            filesystem=files, parquet_read_options=_MICROSECONDS, schema=exact
+        )
     except BaseException as error:  # a panic in Rust is no Exception
         # deltalake cannot read the statistics of a date outside of the years 1 to 9999; it goes without any then.
         of_statistics = type(error).__name__ == "PanicException" or isinstance(error, ValueError)
         if not of_statistics or partitioned:
             raise
     else:
-        # It takes a time past the year 9999 for NULL, and a file that has one for a file without other times.
-        bounds = [str(each.partition_expression) for each in found.get_fragments()]
-        misread = any(null in told for told in bounds for null in _NULL_BOUNDS)
+        # deltalake reads a time past the year 9999 as NULL, and skips a file with one as if it had no other times.
+        bounds = [str(each.partition_expression) for each in dataset.get_fragments()]
+        misread = any(null in bound for bound in bounds for null in _NULL_BOUNDS)
         if not misread or partitioned:
-            return ds.FileSystemDataset(list(found.get_fragments()), columns, found.format, files)
+            return ds.FileSystemDataset(list(dataset.get_fragments()), columns, dataset.format, files)
     paths = [uri.removeprefix("file://") for uri in opened.file_uris()]
     return data_files(paths, columns)
 
 
 def is_wide_decimal(kind: pa.DataType) -> bool:
-    """Whether a log's statistics may be off the values of a column of this type."""
+    """Whether a log's statistics may differ from the values of a column of this type."""
     return isinstance(kind, pa.Decimal128Type) and kind.precision > EXACT_DIGITS
 
 
@@ -83,7 +85,7 @@ def data_files(
 
 
 def table_id(table: Path) -> str:
-    """Delta's id of a table, which tells it from another one of the same name."""
+    """Delta's id of a table, which distinguishes it from another one of the same name."""
     return str(opened_table(table).metadata().id)
 
 

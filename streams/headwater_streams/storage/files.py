@@ -1,7 +1,7 @@
 """The door to files: what the library asks of a home's folders, and does to them.
 
-Paths go through the library as values; only here and beside here is anything opened, listed, made or removed. Writes
-that a crash must not cut are `atomic_file` and `stored_files`.
+Paths go through the library as values; only this package opens, lists, makes or removes anything. Writes that a crash
+must not cut are in `atomic_file` and `stored_files`.
 """
 
 import fcntl
@@ -30,12 +30,12 @@ def is_folder(path: Path) -> bool:
 
 
 def matching(folder: Path, pattern: str = "*") -> list[Path]:
-    """What a folder has of a pattern's names, sorted; of one that is not there nothing."""
+    """The paths in a folder whose names match a pattern, sorted; none where the folder does not exist."""
     return sorted(folder.glob(pattern))
 
 
 def files_below(folder: Path, pattern: str = "*") -> list[Path]:
-    """The files of a pattern's names in a folder and its folders, sorted."""
+    """The files in a folder and the folders below it whose names match a pattern, sorted."""
     return [path for path in sorted(folder.rglob(pattern)) if path.is_file()]
 
 
@@ -58,22 +58,22 @@ def changed_ns(path: Path) -> int:
 
 
 def identity_of(path: Path) -> tuple[int, int]:
-    """What tells a file from another of its name: its inode, and when it was changed last.
+    """What distinguishes a file from another one of its name: its inode, and when it was changed last.
 
     Raises:
         OSError: It is not there.
     """
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def is_same_file(one: Path, other: Path) -> bool:
-    """Whether two files that are there are one, by a link, or have the same bytes."""
+    """Whether two existing files are one, by a link, or have the same bytes."""
     return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
 
 
 def read_text(path: Path) -> str:
-    """A file's text, UTF-8; a byte order mark is none of it.
+    """A file's text, UTF-8, without a byte order mark.
 
     Raises:
         OSError: It cannot be read.
@@ -92,23 +92,23 @@ def file_bytes(path: Path) -> bytes:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file, UTF-8, and the folder that it is in, where nothing reads it before all of it is there."""
+    """Writes a file, UTF-8, and makes its folder. Only for files that nothing reads before they are complete."""
     make_folder(path.parent)
     path.write_text(text, encoding="utf-8")
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, as far as they are not there."""
+    """Makes a folder and those above it, as far as they do not exist."""
     path.mkdir(parents=True, exist_ok=True)
 
 
 def touch(path: Path) -> None:
-    """Makes an empty file, where there is none."""
+    """Makes an empty file, unless the file exists."""
     path.touch()
 
 
 def remove(path: Path) -> None:
-    """Removes a file, where there is one."""
+    """Removes a file, if it exists."""
     path.unlink(missing_ok=True)
 
 
@@ -117,23 +117,23 @@ def remove_tree(path: Path, *, wholly: bool = False) -> None:
 
     Args:
         path: The folder.
-        wholly: Whether an error is one; else what cannot be removed stays.
+        wholly: Whether to raise where something cannot be removed; else that stays.
 
     Raises:
-        OSError: Something of it cannot be removed, and it is to go wholly.
+        OSError: Something cannot be removed, and `wholly` is true.
     """
     shutil.rmtree(path, ignore_errors=not wholly)
 
 
 def move(source: Path, target: Path) -> None:
-    """Gives a file or a folder another name on the same file system; of files one that has it goes."""
+    """Gives a file or a folder another name on the same file system; a file that has that name is replaced."""
     source.rename(target)
 
 
 def link(source: Path, target: Path) -> None:
-    """Makes a data file, which never changes, one of another folder, too: a hard link, or a copy where there is none.
+    """Puts a data file, which never changes, into another folder, too: by a hard link, or a copy where links fail.
 
-    Nothing is done where the target is there: an earlier try of the same died after it.
+    Does nothing where the target exists: an earlier try was killed after it had made the link.
     """
     if target.exists():
         return
@@ -146,9 +146,9 @@ def link(source: Path, target: Path) -> None:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Makes a folder like another, of links to its files, or of copies where there are none.
+    """Makes a copy of a folder out of links to its files, or of copies where links fail.
 
-    What goes while it is made is left out: Spark lets go of old batches, and of its scratch files, at any time.
+    A file that is removed meanwhile is left out: Spark removes old batches and its scratch files at any time.
     """
     shutil.copytree(source, target, copy_function=_link_or_skip)
 
@@ -164,22 +164,22 @@ def _link_or_skip(source: str, target: str) -> None:
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A folder of its own that goes when the block ends."""
+    """A new folder that is removed when the block ends."""
     with TemporaryDirectory(dir=parent, prefix=prefix) as name:
         yield Path(name)
 
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False, waits: bool = True) -> Iterator[None]:
-    """Holds a lock, which is free again when the process dies, while the block runs.
+    """Holds a lock while the block runs; it is released when the process dies, too.
 
     Args:
-        path: The file that stands for it; it is made where there is none.
-        shared: Whether others that share it may hold it, too.
-        waits: Whether it waits for who holds it.
+        path: The file that stands for the lock; it is made where there is none.
+        shared: Whether others that share the lock may hold it, too.
+        waits: Whether to wait for the holder.
 
     Raises:
-        BlockingIOError: Another one holds it, and it does not wait.
+        BlockingIOError: Another one holds it, and `waits` is false.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:

@@ -13,7 +13,7 @@ from headwater_streams.storage.delta_log import has_versions
 class Home:
     """Paths below a home folder; every name follows from a table's or a job's name and generation.
 
-    Names may come from a command line or from a file: one by which a path would leave its folder is refused, with
+    Names may come from a command line or from a file: one that would lead out of its folder is refused with
     `UnknownNameError`.
     """
 
@@ -26,18 +26,18 @@ class Home:
 
     def tables(self) -> list[str]:
         """The names of the tables that exist."""
-        found = [
+        folders = [
             log.parent for log in (self.root / "tables").glob("*/*/_delta_log") if has_versions(log.parent)
         ]
-        return sorted(f"{table.parent.name}.{table.name}" for table in found)
+        return sorted(f"{table.parent.name}.{table.name}" for table in folders)
 
     def set_aside(self, name: str) -> Path:
-        """Where a damaged table is moved to, out of the way of the one that is made anew; nothing is there yet."""
+        """Where a damaged table is moved to, out of the way of the new one; the folder does not exist yet."""
         folder = self.root / "damaged"
         return next(path for n in count(1) if not (path := _inside(folder, f"{name}.{n}")).exists())
 
     def job(self, name: str) -> Path:
-        """The folder of a job: its checkpoints, by generation, and what says who runs it."""
+        """The folder of a job: its checkpoints, by generation, and the file that says who runs it."""
         return _inside(self.root / "checkpoints", name)
 
     def checkpoint(self, job: str, generation: int) -> Path:
@@ -45,13 +45,13 @@ class Home:
         return self.job(job) / str(generation)
 
     def module(self, job: str) -> Path:
-        """The file that says in which file a job was when it was last run."""
+        """The file that says which file the job was in when it was last run."""
         return self.job(job) / "module"
 
     def last_generation(self, job: str) -> int:
         """The last generation of a job that has a checkpoint; 0 where none has."""
-        found = self.job(job).glob("*")
-        return max((int(each.name) for each in found if each.name.isdecimal()), default=0)
+        folders = self.job(job).glob("*")
+        return max((int(each.name) for each in folders if each.name.isdecimal()), default=0)
 
 
 def _inside(folder: Path, *names: str) -> Path:

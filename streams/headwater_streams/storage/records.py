@@ -1,4 +1,4 @@
-"""Files that hold one record each (see `base.record`): what is wrong with one is told with its file and a remedy."""
+"""Files that hold one record each (see `base.record`); an error about one names its file and a remedy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +47,7 @@ def write_record(path: Path, record: Stored) -> None:
 
 @contextmanager
 def naming_file(path: Path, what: str) -> Iterator[None]:
-    """Names the file of a record that is read in the block and cannot be.
+    """Names the file of a record in the errors of the block that reads it.
 
     Args:
         path: The file.

@@ -14,14 +14,16 @@ _CRC_HEADER_BYTES, _CRC_MAGIC = 8, b"crc\0"
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Writes an object, with a digest of it as its last key, so that a reader, or a crash, sees the old file or the new
-    one, and `read_json` a file of which a byte has changed."""
+    """Writes an object with a digest of it as its last key, by which `read_json` sees that a byte has changed.
+
+    A reader sees the old file or the new one, after a crash, too.
+    """
     with atomic_file(path) as file:
         file.write(json.dumps({**value, _DIGEST: _digest_of(value)}).encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that was written; one of an older version has no digest, and is believed.
+    """The object that was written; one of an older version has no digest, and is not checked.
 
     Raises:
         DamagedFileError: It is not there, or not what was written.
@@ -39,7 +41,7 @@ def _digest_of(value: dict[str, Any]) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's bytes, of which there is one at least.
+    """A file's bytes; the file is not empty.
 
     Raises:
         DamagedFileError: It is not there, or empty, or does not match the checksum that Hadoop keeps beside it.
@@ -57,10 +59,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parsed_json(path: Path, data: bytes) -> dict[str, Any]:
-    """The JSON object that a file, or a line of it, is.
+    """The JSON object in a file or in a line of it.
 
     Raises:
-        DamagedFileError: It is none.
+        DamagedFileError: It is no JSON object.
     """
     try:
         value = json.loads(data)
@@ -72,34 +74,34 @@ def parsed_json(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def require_checksum(path: Path, data: bytes | mmap.mmap) -> None:
-    """Sees to it that a file is what Hadoop wrote, by the file `.<name>.crc` beside it, where there is one.
+    """Checks that a file is what Hadoop wrote, by the file `.<name>.crc` beside it, where there is one.
 
-    That has "crc\\0", the number of bytes that each checksum is of, and the CRC-32 of each such piece, big-endian. One
-    that is not like that is passed over, as Hadoop does. (Source: Hadoop's ChecksumFileSystem.)
+    That file has "crc\\0", the number of bytes in a piece, and the CRC-32 of each piece, big-endian. A file of another
+    form is ignored, as Hadoop does. (Source: Hadoop's ChecksumFileSystem.)
 
     Raises:
         DamagedFileError: It is not.
     """
     beside = path.with_name(f".{path.name}.crc")
     try:
-        told = beside.read_bytes()
+        stored = beside.read_bytes()
     except OSError:
         return
-    piece = int.from_bytes(told[4:_CRC_HEADER_BYTES], "big")
-    if told[:4] != _CRC_MAGIC or not piece or len(told) % 4:
+    piece = int.from_bytes(stored[4:_CRC_HEADER_BYTES], "big")
+    if stored[:4] != _CRC_MAGIC or not piece or len(stored) % 4:
         return
-    wrong = _first_wrong(data, told[_CRC_HEADER_BYTES:], piece)
+    wrong = _first_wrong(data, stored[_CRC_HEADER_BYTES:], piece)
     if wrong is not None:
         raise DamagedFileError(path, f"does not match its checksum {beside.name} from byte {wrong} on")
-    if len(told) != _CRC_HEADER_BYTES + 4 * -(-len(data) // piece):
+    if len(stored) != _CRC_HEADER_BYTES + 4 * -(-len(data) // piece):
         raise DamagedFileError(path, f"is cut short: its checksum {beside.name} is of more bytes")
 
 
 def _first_wrong(data: bytes | mmap.mmap, checksums: bytes, piece: int) -> int | None:
-    """Where the first piece begins whose checksum is another."""
+    """Where the first piece begins whose checksum differs."""
     with memoryview(data) as view:
         for number, start in enumerate(range(0, len(data), piece)):
-            found = zlib.crc32(view[start : start + piece]).to_bytes(4, "big")
-            if found != checksums[4 * number : 4 * number + 4]:
+            checksum = zlib.crc32(view[start : start + piece]).to_bytes(4, "big")
+            if checksum != checksums[4 * number : 4 * number + 4]:
                 return start
     return None
