@@ -1,1 +1,1 @@
-"""Spark from inside: the JVM's objects, plans as Spark made them, its checkpoints and its errors."""
+"""Spark's internals: the JVM's objects, analysed plans, checkpoints and errors."""

@@ -1,4 +1,4 @@
-"""What of a job's plan keeps state, so that two versions of a job can be compared: a line for each such node."""
+"""The nodes of a job's plan that keep state, a line for each, so that two versions of a job can be compared."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from headwater_streams.spark.gateway import jvm_class, scala_object, to_list
 from headwater_streams.spark.plain_ways import or_plainly
 
-_ALIASED = re.compile(r"(?P<made>.+) AS (?P<name>`(?:[^`]|``)+`|\w+) (?P<kind>.+)", re.DOTALL)
+_ALIASED = re.compile(r"(?P<expression>.+) AS (?P<name>`(?:[^`]|``)+`|\w+) (?P<kind>.+)", re.DOTALL)
 _OPENING, _CLOSING, _QUOTES = "(<[", ")>]", "'`\""
 _STATELESS = {
     "Project", "Filter", "LocalRelation", "LogicalRDD", "SubqueryAlias", "View", "CollectMetrics", "EventTimeWatermark",
@@ -38,37 +38,37 @@ def state_shape(result: DataFrame) -> tuple[str, ...]:
 
 
 def whole_shape(result: DataFrame) -> tuple[str, ...]:
-    """All nodes of an analysed plan but its leaves, outermost first, each as `state_shape` tells it."""
+    """All nodes of an analysed plan but its leaves, outermost first, each as in `state_shape`."""
     return tuple(_line(plan) for plan in analysed_nodes(result) if not plan.children().isEmpty())
 
 
 def aliased_columns(expressions: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
-    """What a node's line says of the columns that it makes, each with its expression and type, and its other
-    expressions.
+    """The columns that a node computes under a name, each with its expression and type, and its other expressions; all
+    from the node's line in `state_shape`.
 
     Example:
         >>> aliased_columns("who string, max(least(n, 5)) AS most int")
         ({'most': ('max(least(n, 5))', 'int')}, ['who string'])
     """
-    made, others = {}, []
+    aliased, others = {}, []
     for each in _parts(expressions):
-        found = _ALIASED.fullmatch(each)
-        if found is None:
+        match = _ALIASED.fullmatch(each)
+        if match is None:
             others.append(each)
         else:
-            made[found["name"].strip("`")] = (found["made"], found["kind"])
-    return made, others
+            aliased[match["name"].strip("`")] = (match["expression"], match["kind"])
+    return aliased, others
 
 
 def _parts(listed: str) -> list[str]:
-    """What commas set apart, but those within brackets and quotes."""
+    """The parts between commas, except commas within brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for at, one in enumerate(listed):
         if quote:
             quote = "" if one == quote else quote
         elif one in _QUOTES:
             quote = one
-        elif one in _OPENING and (one != "<" or listed[at - 1].isalpha()):  # of a type, and no comparison
+        elif one in _OPENING and (one != "<" or listed[at - 1].isalpha()):  # in a type, not a comparison
             depth += 1
         elif one in _CLOSING and (one != ">" or listed[at - 1] not in "-= "):
             depth -= 1
@@ -85,24 +85,24 @@ def _leave_to_start(_result: DataFrame, _mode: Literal["append", "update"]) -> N
 
 @or_plainly(_leave_to_start)
 def check_for_streaming(result: DataFrame, mode: Literal["append", "update"]) -> None:
-    """Has Spark's own checker look at a stream's plan, before a query is started.
+    """Has Spark's own checker check a stream's plan before a query is started.
 
     Raises:
         PySparkException: Spark would refuse the query.
     """
     spark = result.sparkSession
     modes = jvm_class(spark, "org.apache.spark.sql.streaming.OutputMode")
-    wanted = modes.Append() if mode == "append" else modes.Update()
+    output_mode = modes.Append() if mode == "append" else modes.Update()
     checker = scala_object(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
-    checker.checkForStreaming(result._jdf.queryExecution().analyzed(), wanted)  # noqa: SLF001 - as above
+    checker.checkForStreaming(result._jdf.queryExecution().analyzed(), output_mode)  # noqa: SLF001 - as above
 
 
 def _line(plan: Any) -> str:
-    told = ", ".join(_told(each) for each in to_list(plan.expressions()))
-    return f"{plan.nodeName()}({told})"
+    expressions = ", ".join(_describe_expression(each) for each in to_list(plan.expressions()))
+    return f"{plan.nodeName()}({expressions})"
 
 
-def _told(expression: Any) -> str:
+def _describe_expression(expression: Any) -> str:
     try:
         return f"{expression.sql()} {expression.dataType().simpleString()}"
     except Py4JJavaError:  # an expression without SQL or type of its own, such as an order

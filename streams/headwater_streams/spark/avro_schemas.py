@@ -13,8 +13,8 @@ def avro_incompatibilities(spark: SparkSession, reader: str, writer: str) -> lis
     """
     parser = jvm_class(spark, "org.apache.avro.Schema$Parser")
     compatibility = jvm_class(spark, "org.apache.avro.SchemaCompatibility")
-    found = compatibility.checkReaderWriterCompatibility(parser().parse(reader), parser().parse(writer))
-    if str(found.getType()) == "COMPATIBLE":
+    result = compatibility.checkReaderWriterCompatibility(parser().parse(reader), parser().parse(writer))
+    if str(result.getType()) == "COMPATIBLE":
         return []
-    reasons = found.getResult().getIncompatibilities()
+    reasons = result.getResult().getIncompatibilities()
     return [str(reasons.get(place).getMessage()) for place in range(reasons.size())]

@@ -1,7 +1,7 @@
-"""Numbers in a stream's plan that are others in each batch: the batch's own, and the watermark that it runs with.
+"""Numbers in a stream's plan that change from batch to batch: the batch's number, and its watermark.
 
-A stream's plan is made once, and a literal in it is the same for ever. But of an array the plan holds the array itself:
-Spark optimises the plan anew for each batch and sends the array with its tasks as it is by then.
+A stream's plan is made once, and a literal in it never changes. But the plan refers to an array by reference: Spark
+optimises the plan anew for each batch, and sends the array with its tasks as it is by then.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ _US_PER_MS = 1000
 
 
 class BatchValues:
-    """What a query's plan takes from the batch that it is run for."""
+    """The numbers that a query's plan takes from the batch that it runs."""
 
     def __init__(self, spark: SparkSession) -> None:
         """Args: the session of the query."""
@@ -42,7 +42,7 @@ class BatchValues:
         return self._at(_BATCH)
 
     def watermark(self, later_us: int = 0) -> Column:
-        """A moment so long after the batch's watermark, a TIMESTAMP; before all history while there is none."""
+        """The batch's watermark plus `later_us`, a TIMESTAMP; before all history while there is no watermark."""
         at_us = self._at(_WATERMARK_US)
         return F.timestamp_micros(at_us + F.lit(later_us) if later_us else at_us)
 
@@ -51,22 +51,22 @@ class BatchValues:
         self._set(*next_batch(checkpoint))
 
     def advance(self, batch: int, execution: Any) -> None:
-        """Takes the next batch's from a batch that is done but for Spark's own commit.
+        """Takes the next batch's numbers from a batch that is done except for Spark's own commit.
 
         Args:
             batch: The batch that is done.
             execution: The `MicroBatchExecution` that runs it.
         """
-        # Spark does the same as soon as the batch function returns; to do it twice changes nothing.
+        # Spark does the same as soon as the batch function returns; doing it twice changes nothing.
         tracker = execution.watermarkTracker()
         tracker.updateWatermark(execution.lastExecution().executedPlan())
         self._set(batch + 1, int(tracker.currentWatermark()))
 
     def require(self, batch: int, watermark_ms: int) -> None:
-        """Sees to it that a batch ran with its own values.
+        """Checks that a batch ran with its own numbers.
 
         Raises:
-            DataLossError: It did not, so rows may have been taken for late that were not.
+            DataLossError: It did not, so rows may have been judged late that were in time.
         """
         if self._now != (batch, watermark_ms):
             raise DataLossError(
@@ -80,5 +80,5 @@ class BatchValues:
         self._numbers.setLong(_WATERMARK_US, watermark_ms * _US_PER_MS)
 
     def _at(self, place: int) -> Column:
-        # A look-up that can be folded away would put the number into the Java that Spark compiles for each batch.
+        # Spark would fold a constant look-up, and then compile Java with the number for each batch.
         return F.get(self._array, F.lit(place) + F.spark_partition_id() * 0)

@@ -47,7 +47,7 @@ def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets | None:
 
 
 def _logged(path: Path) -> tuple[dict[str, Any], list[bytes]]:
-    """What a file of the offset or of the commit log says: its metadata, and the lines behind it."""
+    """The contents of a file of the offset log or the commit log: its metadata, and the lines behind it."""
     version, *lines = read_bytes(path).splitlines()
     if not version.startswith(b"v") or not lines:
         raise DamagedFileError(path, "is no file of a checkpoint: a version and an object belong there")
@@ -55,30 +55,30 @@ def _logged(path: Path) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _number(path: Path, metadata: dict[str, Any], name: str) -> int:
-    found = metadata.get(name)
-    if not isinstance(found, int):
+    value = metadata.get(name)
+    if not isinstance(value, int):
         raise DamagedFileError(path, f"does not say {name}")
-    return found
+    return value
 
 
 def batches_retained(spark: "SparkSession") -> int:
-    """Of how many batches before the newest one Spark keeps the offsets and the state."""
+    """For how many batches before the newest one Spark keeps offsets and state."""
     return int(str(spark.conf.get("spark.sql.streaming.minBatchesToRetain")))
 
 
 def last_planned(checkpoint: Path) -> int | None:
-    """The last batch whose offsets were written down; None before the first."""
+    """The last batch whose offsets were written; None before the first."""
     return max(_planned(checkpoint), default=None)
 
 
 def _planned(checkpoint: Path) -> list[int]:
-    """The batches whose offsets are there."""
+    """The batches whose offsets the checkpoint has."""
     return [int(path.name) for path in matching(checkpoint / "offsets") if path.name.isdecimal()]
 
 
 def version_read(checkpoint: Path, table_id: str) -> int | None:
-    """The first version of a table that a query has not read in a batch that Spark has done with; None where it has
-    read nothing of it."""
+    """The first version of a table that a query has not read in a committed batch; None where it has read nothing of
+    the table."""
     batch = last_planned(checkpoint)
     if batch is None:
         return None
@@ -100,19 +100,19 @@ def next_batch(checkpoint: Path) -> tuple[int, int]:
 
 
 def next_watermark_ms(checkpoint: Path, batch: int) -> int:
-    """The watermark behind a batch that Spark has done with, in milliseconds since the epoch."""
+    """The watermark after a committed batch, in milliseconds since the epoch."""
     path = checkpoint / "commits" / str(batch)
     return _number(path, _logged(path)[0], "nextBatchWatermarkMs")
 
 
 def is_committed(checkpoint: Path, batch: int) -> bool:
-    """Whether Spark has done with a batch: it will not be run again."""
+    """Whether Spark has committed a batch: it will not be run again."""
     return exists(checkpoint / "commits" / str(batch))
 
 
 def first_lost(checkpoint: Path, done: int) -> int | None:
-    """The first batch that read something and that Spark has done with, though the table ends before it: its commit is
-    gone. None where there is none; the first one of all may be a warm-up, which commits nothing.
+    """The first batch that read something and that Spark has committed, though the table ends before it: the table's
+    commit is gone. None where there is none; a job's very first batch may be a warm-up, which commits nothing.
 
     Args:
         checkpoint: The query's checkpoint.
@@ -133,13 +133,13 @@ def first_lost(checkpoint: Path, done: int) -> int | None:
 
 
 def lost_batch_message(job: str, table: str, lost: int, done: int) -> str:
-    """That of a table, as `first_lost` finds it, without the remedy."""
+    """The message about a lost batch (`first_lost`), without the remedy."""
     last = f"ends with batch {done}" if done >= 0 else "has no batch"
     return f"job {job!r}: it has done with batch {lost}, and {table} {last}: commits of its log are gone"
 
 
 def _goes_on(before: dict[str, Any] | None, end: dict[str, Any] | None) -> bool:
-    """Whether there are offsets, or commits, between two lines of a source; a partition that came is none by itself."""
+    """Whether there are offsets, or commits, between two lines of a source; a new partition alone does not count."""
     if end is None or "reservoirVersion" in end:
         return end is not None and end["reservoirVersion"] > (before or {}).get("reservoirVersion", 0)
     read = before or {}
@@ -163,17 +163,17 @@ def id_of_query(checkpoint: Path) -> str | None:
     path = checkpoint / "metadata"
     if not exists(path):
         return None
-    found = parsed_json(path, read_bytes(path)).get("id")
-    if not isinstance(found, str):
+    query_id = parsed_json(path, read_bytes(path)).get("id")
+    if not isinstance(query_id, str):
         raise DamagedFileError(path, "does not say id")
-    return found
+    return query_id
 
 
 def next_version(offset: dict[str, Any]) -> int:
     """The first table version that a Delta source has not read yet.
 
     Raises:
-        ValueError: The batch ended inside a commit, which the library's readers never ask for.
+        ValueError: The batch ended inside a commit, which the library never requests.
     """
     if offset["index"] == _WHOLE_COMMIT:
         return int(offset["reservoirVersion"])
@@ -195,7 +195,7 @@ def table_offset(table_id: str, version: int) -> str:
 
 
 def plan_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: Sequence[str | None]) -> None:
-    """Writes the offsets of batch 0 for a query that has not begun, which then runs it as it is planned here.
+    """Writes the offsets of batch 0 for a query that has not begun, so that it runs that batch as planned here.
 
     Args:
         checkpoint: The query's checkpoint.
@@ -210,8 +210,8 @@ def plan_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: Se
 
 
 def plan_before_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: int) -> None:
-    """Writes a batch -1 that is done, and one before it, for a query that has not begun: so its batch 0, which Spark
-    plans as ever, begins with the watermark of that batch. (Source: Spark's MicroBatchExecution.populateStartOffsets.)
+    """Writes a committed batch -1, and one before it, for a query that has not begun: its batch 0, which Spark plans as
+    usual, then begins with their watermark. (Source: Spark's MicroBatchExecution.populateStartOffsets.)
 
     Args:
         checkpoint: The query's checkpoint.
@@ -229,7 +229,7 @@ def plan_before_first_batch(checkpoint: Path, query_id: str, metadata: str, sour
         "offsets/-1": lines,
         "commits/-1": f"v1\n{done}".encode(),
     }
-    # The commit first: batch -1, planned and not done, would be run.
+    # The commit first: Spark would run a batch -1 that is planned and not committed.
     for name, text in sorted(texts.items()):
         with atomic_file(checkpoint / name) as file:
             file.write(text)

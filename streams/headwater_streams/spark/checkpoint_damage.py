@@ -1,4 +1,4 @@
-"""Whether the files of a checkpoint are what was written: those that Spark and a job read when the query starts.
+"""Whether those files of a checkpoint are what was written that Spark and a job read when the query starts.
 
 metadata          the query's id
 headwater.json    what the checkpoint was made with, see `spark.run_facts`
@@ -6,7 +6,7 @@ offsets/N         where batch N ends; N - 1 as well
 commits/N         that batch N is done, and the watermark behind it
 sources/n/0       where a Kafka source began
 state/o/p/...     the state of operator o in piece p: files for each version, which is a batch's number and one
-keys, open_rows   the state of `by_key` and of count windows, which a job looks at itself as it starts
+keys, open_rows   the state of `by_key` and of count windows, which the job itself reads when it starts
 """
 
 import json
@@ -28,11 +28,11 @@ from headwater_streams.storage.stored_files import read_bytes
 
 
 def checkpoint_damage(checkpoint: Path, *, with_state: bool = False) -> DamagedFileError | None:
-    """The first file of a checkpoint that is damaged; None where all is well, or no batch has begun.
+    """The first damaged file of a checkpoint; None where there is none, or no batch has begun.
 
     Args:
         checkpoint: The checkpoint.
-        with_state: Read the files of Spark's state, too, which may be large; Spark looks at them as it loads them.
+        with_state: Read the files of Spark's state, too, which may be large; Spark checks them when it loads them.
     """
     try:
         _require_logs(checkpoint)
@@ -81,11 +81,11 @@ def _require_state(checkpoint: Path) -> None:
     if version and facts is not None and _keeps_state(facts) and not exists(checkpoint / "state"):
         raise DamagedFileError(checkpoint / "state", "is gone, all of the state")
     for path in files_below(checkpoint / "state"):
-        # What Hadoop wrote has its checksum beside it, and that one, Spark's own among them, another.
+        # Hadoop's files have a checksum beside them. Spark writes checksums of its own, which have one, too.
         if not path.name.startswith(".") and path.parent.name != "_metadata":
             _require_needed(path, version)
-    for kept in ("keys", "open_rows"):
-        for path in files_below(checkpoint / kept, "[!._]*"):
+    for name in ("keys", "open_rows"):
+        for path in files_below(checkpoint / name, "[!._]*"):
             read_bytes(path)
     for folder in _stores(checkpoint):
         for number in _versions_needed(folder, version):
@@ -95,7 +95,7 @@ def _require_state(checkpoint: Path) -> None:
 
 
 def _keeps_state(facts: RunFacts) -> bool:
-    """Whether Spark keeps state for the job; that of count windows is in `open_rows`."""
+    """Whether Spark keeps state for the job; the state of count windows is in `open_rows`."""
     return facts.kind in ("window", "join") and not facts.operator.startswith("CountWindow")
 
 
@@ -106,7 +106,7 @@ def _require_needed(path: Path, version: int) -> None:
 
 
 def _stores(checkpoint: Path) -> Iterator[Path]:
-    """The folders in which Spark's own store keeps a file for each version: the same ones in each piece."""
+    """The folders in which Spark's own store keeps a file for each version: each piece has the same ones."""
     for operator in matching(checkpoint / "state", "[0-9]*"):
         folders = {path.parent for path in files_below(operator, "*.delta")}
         stores = {folder.relative_to(operator).parts[1:] for folder in folders}
@@ -115,7 +115,7 @@ def _stores(checkpoint: Path) -> Iterator[Path]:
 
 
 def _pieces(operator: Path) -> int:
-    """In how many pieces an operator's state is; 0 where its metadata does not say, which is for readers of state."""
+    """The number of pieces of an operator's state; 0 where its metadata, which is for readers of state, lacks it."""
     try:
         _, line, *_ = file_bytes(operator / "_metadata" / "metadata").splitlines()
         return max(int(store["numPartitions"]) for store in json.loads(line)["stateStoreInfo"])
@@ -124,7 +124,7 @@ def _pieces(operator: Path) -> int:
 
 
 def _versions_needed(folder: Path, version: int) -> range:
-    """Of which versions the files are read for one: those behind the newest whole one, a snapshot."""
+    """The versions whose files Spark reads to load one: those after the newest snapshot."""
     whole = (path.stem for path in matching(folder, "*.snapshot"))
-    known = [int(number) for number in whole if number.isdigit() and int(number) <= version]
-    return range(max(known, default=0) + 1, version + 1)
+    snapshots = [int(number) for number in whole if number.isdigit() and int(number) <= version]
+    return range(max(snapshots, default=0) + 1, version + 1)

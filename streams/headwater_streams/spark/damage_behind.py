@@ -1,4 +1,4 @@
-"""Which damaged file is behind an error of Spark's, that names none, or the file without its job and the remedy."""
+"""Finds the damaged file behind an error of Spark's, which names none, or the file without its job and the remedy."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,13 +20,13 @@ _END = r"[^\s'\",;:)\]]+"
 def damage_behind(
     error: BaseException, home: Home, *, checkpoint: Path | None = None, tables: Iterable[str] = ()
 ) -> DamagedFileError | None:
-    """The damaged file that an error comes of; None where it is a sentence already, or nothing is damaged.
+    """The damaged file that an error comes of; None where the error is the library's own, or nothing is damaged.
 
     Args:
         error: The error.
         home: The home.
         checkpoint: The checkpoint of the query that it ended.
-        tables: The tables that were read or written; those whose files the error names are looked at in any case.
+        tables: The tables that were read or written; a table whose files the error names is checked in any case.
     """
     if isinstance(error, StreamsError):
         return None
@@ -39,10 +39,10 @@ def damage_behind(
             checkpoints.append(home.root / "checkpoints" / place.name / place.below[0])
         elif place.kind == "table":
             folders[home.table(place.name)] = True
-    found = [checkpoint_damage(each, with_state=True) for each in dict.fromkeys(checkpoints)]
-    found += [table_damage(each, with_contents=is_named) for each, is_named in folders.items()]
-    found += [_gone(path, checkpoints) for path in named]
-    return next((each for each in found if each is not None), None)
+    damages = [checkpoint_damage(each, with_state=True) for each in dict.fromkeys(checkpoints)]
+    damages += [table_damage(each, with_contents=is_named) for each, is_named in folders.items()]
+    damages += [_gone(path, checkpoints) for path in named]
+    return next((each for each in damages if each is not None), None)
 
 
 @contextmanager
@@ -64,12 +64,13 @@ def reporting_damage(home: Home, tables: Iterable[str] = ()) -> Iterator[None]:
 def _paths(error: BaseException, root: Path) -> Iterator[Path]:
     """The paths below a folder that an error names; Spark writes some as URIs."""
     text = full_text(error)
-    for told in dict.fromkeys((text, unquote(text))):
-        for found in re.finditer(re.escape(str(root)) + "/" + _END, told):
-            yield Path(found[0].rstrip("."))
+    for spelling in dict.fromkeys((text, unquote(text))):
+        for match in re.finditer(re.escape(str(root)) + "/" + _END, spelling):
+            yield Path(match[0].rstrip("."))
 
 
 def _gone(path: Path, checkpoints: Iterable[Path]) -> DamagedFileError | None:
-    """Of a table's old versions files are gone by rights; of a checkpoint none is that Spark asks for."""
+    """The damage of a missing file of a checkpoint. A table's old versions may rightly lack files; a checkpoint may not
+    lack one that Spark reads."""
     is_of_checkpoint = any(path.is_relative_to(each) for each in checkpoints)
     return DamagedFileError(path, "is gone") if is_of_checkpoint and not exists(path) else None

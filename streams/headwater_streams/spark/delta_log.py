@@ -1,8 +1,8 @@
 """Delta's own log and transactions, which PySpark and delta-spark do not show.
 
-PySpark offers write and commit as one step only. Here the files of a batch are written first, what was observed on the
-way is looked at, and then they are committed together with a transaction mark and the ledger entry. Actions go in and
-out as Delta's log has them, as JSON: `{"add": {...}}`.
+PySpark offers write and commit as one step only. Here the files of a batch are written first, then the library checks
+what was observed, and then it commits them with a transaction mark and the ledger entry. Actions go in and out as JSON,
+as in Delta's log: `{"add": {...}}`.
 """
 
 import json
@@ -29,15 +29,15 @@ def delta_log(spark: SparkSession, table: Path) -> Any:
 
 
 def _leave_logs(_: SparkSession) -> None:
-    """Delta lets go of them by itself, an hour after their last use."""
+    """Delta drops its logs by itself, an hour after their last use."""
 
 
 @or_plainly(_leave_logs)
 def forget_logs(spark: SparkSession) -> None:
-    """Has Delta let go of the tables that it has read; it reads those that are asked for anew.
+    """Has Delta drop its cached tables; it reads them again when they are used.
 
-    Delta keeps each table's log and its newest state for an hour after its last use: 1.6 MB for a window job of a test,
-    and the JVM of an hour of tests, each with tables of its own, had none of its 2 GB left.
+    Delta caches each table's log and newest state for an hour after its last use: 1.6 MB for a window job of a test.
+    An hour of tests, each with tables of its own, used up the JVM's 2 GB.
     """
     scala_object(spark, f"{_DELTA}.DeltaLog").clearCache()
 
@@ -60,8 +60,8 @@ class Snapshot:
 
 
 def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
-    """A table's files at a version, their statistics with them, its columns and its marks; or it without its files,
-    which take a Spark job of their own."""
+    """A version of a table: its files with their statistics, its columns and its marks. The files take a Spark job of
+    their own, and can be left out."""
     none = jvm_class(spark, "scala.Option").empty()
     snapshot = delta_log(spark, table).getSnapshotAt(version, none, none, False)
     adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
@@ -89,11 +89,11 @@ class OpenTransaction:
         return str(self._transaction.metadata().schemaString())
 
     def reads_mark(self, app_id: str) -> None:
-        """Has the commit conflict with every other one of this application id."""
-        self._transaction.readTxn().addOne(app_id)  # what txnVersion does beside rebuilding the state
+        """Makes the commit conflict with every other one of this application id."""
+        self._transaction.readTxn().addOne(app_id)  # as txnVersion does, which also rebuilds the state
 
     def reads_all(self) -> None:
-        """Has the commit conflict with every other change of the table's rows."""
+        """Makes the commit conflict with every other change of the table's rows."""
         self._transaction.readWholeTable()
 
     def write(self, rows: DataFrame) -> list[dict[str, Any]]:
@@ -103,8 +103,10 @@ class OpenTransaction:
 
     def set_schema(self, schema: str) -> None:
         """Gives the table these columns, from the commit on."""
-        known = json.loads(self._transaction.metadata().json())["metaData"]
-        self._transaction.updateMetadata(self._action({"metaData": known | {"schemaString": schema}}), False)
+        metadata = json.loads(self._transaction.metadata().json())["metaData"]
+        self._transaction.updateMetadata(
+            self._action({"metaData": metadata | {"schemaString": schema}}), False
+        )
 
     def commit_batch(
         self, actions: Sequence[Action], app_id: str, batch: int, user_metadata: str, *, updates: bool
@@ -112,11 +114,11 @@ class OpenTransaction:
         """Commits as a streaming query's batch does, and returns the version.
 
         Args:
-            actions: What the commit is made of.
+            actions: The commit's actions.
             app_id: The query, as Delta's history names it.
             batch: Its batch, likewise.
             user_metadata: What Delta keeps beside the commit.
-            updates: Whether it takes rows away.
+            updates: Whether the commit removes rows.
         """
         mode = jvm_class(self._spark, "org.apache.spark.sql.streaming.OutputMode")
         operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$StreamingUpdate")(
@@ -125,8 +127,8 @@ class OpenTransaction:
         return self._commit(actions, operation)
 
     def commit_replacement(self, actions: Sequence[Action], predicate: str, user_metadata: str) -> int:
-        """Commits as a write that replaces rows does, and returns the version; `predicate` is what Delta's history
-        says of these."""
+        """Commits as a write that replaces rows does, and returns the version; Delta's history describes the rows by
+        `predicate`."""
         none = jvm_class(self._spark, "scala.Option").empty()
         operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(
             jvm_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite,
@@ -138,8 +140,8 @@ class OpenTransaction:
         return self._commit(actions, operation)
 
     def _commit(self, actions: Sequence[Action], operation: Any) -> int:
-        made = to_seq(self._spark, [self._action(action) for action in actions])
-        return int(self._transaction.commit(made, operation))
+        scala_actions = to_seq(self._spark, [self._action(action) for action in actions])
+        return int(self._transaction.commit(scala_actions, operation))
 
     def _action(self, value: Action) -> Any:
         return scala_object(self._spark, f"{_DELTA}.actions.Action").fromJson(json.dumps(value))

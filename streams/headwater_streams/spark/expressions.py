@@ -1,4 +1,4 @@
-"""Columns as Catalyst's expressions and back: PySpark's functions do not make all that Spark can work out."""
+"""Columns as Catalyst's expressions and back: PySpark has no functions for some of Spark's expressions."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from headwater_streams.spark.gateway import jvm_class, scala_object
 
 
 def expression_of(column: Column) -> Any:
-    """What a column is made of."""
+    """A column as an expression."""
     converter = scala_object(
         SparkSession.active(), "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter"
     )

@@ -1,4 +1,4 @@
-"""What PySpark does with a frame by way of Python, done in the JVM alone."""
+"""Work on frames that PySpark does by way of Python, done in the JVM alone."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ def _of_python(spark: SparkSession, schema: T.StructType) -> DataFrame:
 @or_plainly(_write_nowhere)
 def compute(rows: DataFrame) -> None:
     """Computes every column of every row, and keeps nothing: no column is left out, and no writer logs its errors."""
-    rows._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's own makes rows of Python's of them
+    rows._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's own makes Python rows of them
 
 
 @or_plainly(_of_python)
 def empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    """A frame without rows, for functions to be looked at: an eighth of the time of PySpark's, which sends no rows from
-    Python. Spark sees that it is empty, and leaves out what is done to it, observations too, when a plan is run."""
+    """A frame without rows, on which functions are analysed. It takes an eighth of the time of PySpark's, which goes
+    through Python. Spark sees that the frame is empty, and runs nothing of its plan, observations included."""
     none = jvm_class(spark, "java.util.ArrayList")()
-    session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark makes frames of what Python sends
+    session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark makes frames of rows that Python sends
     return DataFrame(session.createDataFrame(none, session.parseDataType(schema.json())), spark)

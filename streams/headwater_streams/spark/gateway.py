@@ -1,7 +1,7 @@
 """Classes of the JVM by their full names.
 
-`jvm.org.apache.spark...` asks the JVM for a class at each dot, and each `org`, `org.apache` that is none is looked for
-in every jar, a dozen times over: 15 % of a small batch's CPU. A full name is found at once.
+`jvm.org.apache.spark...` asks the JVM for a class at each dot. It searches every jar for `org` and `org.apache`, which
+are no classes, a dozen times over: 15 % of a small batch's CPU. A full name is found at once.
 """
 
 from collections.abc import Callable
@@ -15,38 +15,38 @@ _SAME = {
     "org.apache.spark.sql.functions": {"col", "lit"},
     "org.apache.spark.sql.types.Metadata": {"fromJson"},
 }
-"""Methods that give what cannot change, and the same for the same arguments."""
+"""Methods whose results never change, and are the same for the same arguments."""
 _REMEMBERED, _MOST_CHARACTERS = 4096, 200
 
 
 class KnownClass(JavaClass):  # type: ignore[misc]  # py4j has no types
-    """A class of the JVM whose static methods are asked for once; py4j asks before each call.
+    """A class of the JVM whose static methods are looked up once; py4j looks them up before each call.
 
-    A column's name is made a column of the JVM once.
+    The results of the methods in `_SAME` are remembered, too: a column of the JVM is made once for each name.
     """
 
     def __getattr__(self, name: str) -> Any:
-        found: Any = super().__getattr__(name)
-        if isinstance(found, JavaMember):
+        member: Any = super().__getattr__(name)
+        if isinstance(member, JavaMember):
             if name in _SAME.get(self._fqn, ()):
-                found = _remembering(found)
-            setattr(self, name, found)  # the next look-up ends here
-        return found
+                member = _remembering(member)
+            setattr(self, name, member)  # the next look-up ends here
+        return member
 
 
 def _remembering(method: Callable[..., Any]) -> Callable[..., Any]:
     @lru_cache(_REMEMBERED, typed=True)
-    def known(*arguments: Any) -> Any:
+    def remembered(*arguments: Any) -> Any:
         return method(*arguments)
 
     def call(*arguments: Any) -> Any:
-        return known(*arguments) if all(map(_is_plain, arguments)) else method(*arguments)
+        return remembered(*arguments) if all(map(_is_plain, arguments)) else method(*arguments)
 
     return call
 
 
 def _is_plain(argument: Any) -> bool:
-    """Whether equal ones are the same: 0.0 and -0.0 are not, and of an object of the JVM only the JVM knows."""
+    """Whether equal arguments are the same: 0.0 and -0.0 are not, and of the JVM's objects only the JVM knows."""
     kind = type(argument)
     return kind in (int, bool, type(None)) or (kind is str and len(argument) <= _MOST_CHARACTERS)
 
@@ -54,18 +54,18 @@ def _is_plain(argument: Any) -> bool:
 def jvm_class(spark: SparkSession, name: str) -> Any:
     """A class, `"scala.Some"`."""
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only door to the JVM
-    found = getattr(jvm, name)
-    if type(found) is JavaClass:
-        found = KnownClass(found._fqn, found._gateway_client)  # noqa: SLF001 - what makes another of the same
-        setattr(jvm, name, found)
-    return found
+    java_class = getattr(jvm, name)
+    if type(java_class) is JavaClass:
+        java_class = KnownClass(java_class._fqn, java_class._gateway_client)  # noqa: SLF001 - what makes another of the same
+        setattr(jvm, name, java_class)
+    return java_class
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
     """The instance of a Scala `object`."""
-    found = jvm_class(spark, f"{name}$")
-    instance = getattr(found, "MODULE$")
-    setattr(found, "MODULE$", instance)
+    java_class = jvm_class(spark, f"{name}$")
+    instance = getattr(java_class, "MODULE$")
+    setattr(java_class, "MODULE$", instance)
     return instance
 
 

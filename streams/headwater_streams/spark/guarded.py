@@ -1,10 +1,9 @@
-"""A check's condition as columns that no row can stop: what raises for a row holds for none, and is told.
+"""A check's condition as columns that never raise: where it would raise for a row, it does not hold, and says so.
 
 Under ANSI SQL a division by zero, a cast of what is no number, an index beyond an array's end, an overflow and
-`to_timestamp` raise. In a pass over a batch that would end the batch, for one row, and each time that it is tried
-again. Catalyst's `TryEval` makes NULL of whatever raises below it, at no cost for rows that do not. (Source: Spark's
-`try_add` and its kin are made of it.) An aggregate raises in two places: where it takes a row, and where its result is
-worked out.
+`to_timestamp` raise. In a pass over a batch one such row would end the batch, and each retry of it. Catalyst's
+`TryEval` gives NULL where its expression raises, at no cost for other rows. (Source: Spark's `try_add` and its kin are
+made of it.) An aggregate raises in two places: where it takes a row, and where its result is computed.
 """
 
 from collections.abc import Callable
@@ -28,18 +27,18 @@ _SAFE = frozenset({
     "Length", "LessThan", "LessThanOrEqual", "Like", "Literal", "Lower", "Not", "Or", "Size", "StartsWith",
     "StringTrim", "StringTrimLeft", "StringTrimRight", "Upper", "With",
 })  # fmt: skip
-"""Expressions that cannot raise, nor those that they are made of then; casts besides that lose nothing."""
+"""Expressions that cannot raise where their children cannot; casts that lose nothing come on top."""
 _AGGREGATE, _VALUE = "Aggregate", "value"
 _GREATEST_HASH = 2**31 - 1
 
 
 def violates(condition: str, rows: DataFrame | None = None) -> Column:
-    """Whether a condition does not hold for a row: false, NULL, or not to be worked out. It is never NULL.
+    """Whether a condition does not hold for a row: it is false or NULL, or it raises. The column is never NULL.
 
     Args:
         condition: The condition, in SQL.
-        rows: A frame with the columns that it speaks of, where there is one: a condition that cannot raise for these
-            needs nothing that catches it.
+        rows: A frame with the condition's columns, where there is one: a condition that cannot raise for these needs
+            no guard.
     """
     tries = rows is None or may_raise(rows, condition)
     holds = _tried_condition(_jvm(), condition)[_VALUE] if tries else F.expr(condition)
@@ -47,7 +46,7 @@ def violates(condition: str, rows: DataFrame | None = None) -> Column:
 
 
 def raises(condition: str) -> Column:
-    """Whether a condition cannot be worked out for a row; it is never NULL."""
+    """Whether a condition raises for a row; it is never NULL."""
     return _tried_condition(_jvm(), condition).isNull()
 
 
@@ -57,7 +56,7 @@ def _may_always(_rows: DataFrame, _condition: str) -> bool:
 
 @or_plainly(_may_always)
 def may_raise(rows: DataFrame, condition: str) -> bool:
-    """Whether a condition may raise for some row of such columns: unless it only compares, or looks for NULL."""
+    """Whether a condition may raise for some row of these columns: one that only compares or tests for NULL cannot."""
     spark, schema = rows.sparkSession, rows._jdf.schema()  # noqa: SLF001 - a Python schema takes a millisecond
     return _may_raise(_Of(spark._jvm, schema.json(), condition, schema))  # noqa: SLF001 - as in `judged`
 
@@ -85,28 +84,28 @@ def _may_raise(of: _Of) -> bool:
 
 
 def arguments_that_may_raise(aggregated: DataFrame) -> list[Column]:
-    """What the aggregates of a frame take of each row, where it may raise; NULL for a row that an aggregate's FILTER
-    leaves out. Nothing is known of aggregates that the analyser took apart."""
+    """The arguments of a frame's aggregates that may raise for a row; NULL for a row that an aggregate's FILTER leaves
+    out. Empty for aggregates that the analyser has rewritten."""
     aggregate = aggregated._jdf.queryExecution().analyzed()  # noqa: SLF001 - as above
-    found: list[Column] = []
+    arguments: list[Column] = []
     open_expressions = to_list(aggregate.expressions()) if str(aggregate.nodeName()) == _AGGREGATE else []
     while open_expressions:
         expression = open_expressions.pop()
         if _kind(expression) != "AggregateExpression":
             open_expressions += to_list(expression.children())
             continue
-        taken = [
+        risky = [
             column_of(each)
             for each in to_list(expression.aggregateFunction().children())
             if not _is_safe(each)
         ]
         if expression.filter().isDefined():
             which = expression.filter().get()
-            taken = [
-                F.when(column_of(which), each) for each in taken or ([] if _is_safe(which) else [F.lit(1)])
+            risky = [
+                F.when(column_of(which), each) for each in risky or ([] if _is_safe(which) else [F.lit(1)])
             ]
-        found += taken
-    return found
+        arguments += risky
+    return arguments
 
 
 def judged(condition: str) -> tuple[Column, Column]:
@@ -118,45 +117,45 @@ def judged(condition: str) -> tuple[Column, Column]:
 
 
 def _jvm() -> Any:
-    """What columns that are kept belong to."""
+    """The JVM that cached columns belong to."""
     return SparkSession.active()._jvm  # noqa: SLF001 - PySpark's only door to the JVM
 
 
 @lru_cache(256)
 def _tried_condition(_: Any, condition: str) -> Column:
-    """A condition on rows, `_tried`; made once, for it takes a dozen calls to the JVM."""
+    """A condition on rows, `_tried`; cached, as it takes a dozen calls to the JVM."""
     return _tried(expression_of(F.expr(condition)))
 
 
 @lru_cache(256)
 def _judged(_: Any, condition: str) -> tuple[Column, Column]:
-    taken: list[Any] = []
-    guarded = _guarded(SparkSession.active(), expression_of(F.expr(condition)), taken)
+    arguments: list[Any] = []
+    guarded = _guarded(SparkSession.active(), expression_of(F.expr(condition)), arguments)
     result = _tried(guarded, F.count(F.lit(1)) >= 0)
     raised = result.isNull()
-    for expression in taken:
+    for expression in arguments:
         raised |= F.count_if(_tried(expression).isNull()) > 0
     return F.coalesce(result[_VALUE], F.lit(True)), raised
 
 
 def _tried(expression: Any, always: Column | None = None) -> Column:
-    """The value as a struct of one field, NULL for each row for which it raises.
+    """The value as a struct of one field; the struct is NULL for a row for which the value raises.
 
-    What stands in several of them Spark would work out once, before all and outside: it does not see that one is not
-    always wanted. In a branch it sees that, or takes it for granted; so there is a condition that is always true and
-    that it knows nothing of.
+    Spark would compute a part that several values share once, before all of them and outside of `TryEval`, as if each
+    were always needed. It does not do so for a part of a branch. So the value stands in a branch, under a condition
+    that is always true and that Spark cannot see through.
 
     Args:
         expression: The value.
-        always: That condition; by default one over a column that the value is made of.
+        always: That condition; by default one over a column that the value is computed from.
     """
-    found = column_of(_try_eval(expression_of(F.struct(column_of(expression).alias(_VALUE)))))
+    tried = column_of(_try_eval(expression_of(F.struct(column_of(expression).alias(_VALUE)))))
     if always is None:
         named = _first_attribute(expression)
         if named is None:
-            return found
+            return tried
         always = F.hash(column_of(named)) <= _GREATEST_HASH
-    return F.when(always, found)
+    return F.when(always, tried)
 
 
 def _first_attribute(expression: Any) -> Any | None:
@@ -164,24 +163,24 @@ def _first_attribute(expression: Any) -> Any | None:
         return expression
     if _kind(expression) == "LambdaFunction":
         return None
-    found = (_first_attribute(child) for child in to_list(expression.children()))
-    return next((each for each in found if each is not None), None)
+    attributes = (_first_attribute(child) for child in to_list(expression.children()))
+    return next((each for each in attributes if each is not None), None)
 
 
-def _guarded(spark: SparkSession, expression: Any, taken: list[Any]) -> Any:
-    """An expression with what its aggregates take of each row under `TryEval`; these are added to `taken`."""
+def _guarded(spark: SparkSession, expression: Any, arguments: list[Any]) -> Any:
+    """An expression whose aggregates' arguments are under `TryEval`; the arguments are added to `arguments`."""
     if _kind(expression) == "UnresolvedFunction" and _is_aggregate(spark, expression):
-        return _with_children(spark, expression, lambda child: _taken(spark, child, taken))
-    return _with_children(spark, expression, lambda child: _guarded(spark, child, taken))
+        return _with_children(spark, expression, lambda child: _argument(spark, child, arguments))
+    return _with_children(spark, expression, lambda child: _guarded(spark, child, arguments))
 
 
-def _taken(spark: SparkSession, expression: Any, taken: list[Any]) -> Any:
+def _argument(spark: SparkSession, expression: Any, arguments: list[Any]) -> Any:
     kind = _kind(expression)
     if kind in _PLAIN:
         return expression
     if kind == "SortOrder":
-        return _with_children(spark, expression, lambda child: _taken(spark, child, taken))
-    taken.append(expression)
+        return _with_children(spark, expression, lambda child: _argument(spark, child, arguments))
+    arguments.append(expression)
     return expression_of(_tried(expression)[_VALUE])
 
 
@@ -189,8 +188,8 @@ def _is_aggregate(spark: SparkSession, function: Any) -> bool:
     registry = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - PySpark shows no registry
     name = to_list(function.nameParts())[-1]
     identifier = jvm_class(spark, "org.apache.spark.sql.catalyst.FunctionIdentifier")(name)
-    found = registry.lookupFunction(identifier)
-    return bool(found.isDefined()) and str(found.get().getGroup()) == "agg_funcs"
+    info = registry.lookupFunction(identifier)
+    return bool(info.isDefined()) and str(info.get().getGroup()) == "agg_funcs"
 
 
 def _is_safe(expression: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Values of any type as what Spark's hashes tell apart exactly when they differ.
+"""Values of any type as columns whose hashes differ when the values do.
 
-Spark passes over a NULL, also one within a list or a struct, and over where a list within another ends: [1, NULL] is
-hashed as [1] is, and [[1], [2]] as [[1, 2]]. Of NaN and of the zeros it makes one each, as for its groupings.
+Spark's hashes skip a NULL, also one within a list or a struct, and the ends of inner lists: [1, NULL] is hashed as [1]
+is, and [[1], [2]] as [[1, 2]]. All NaNs are one value, and so are the two zeros, as in its groupings.
 """
 
 from pyspark.sql import Column
@@ -14,7 +14,7 @@ EXACT_TIMES = {
 }
 """Options of JSON: Spark's own texts of times are of milliseconds."""
 EXACT_JSON = {"ignoreNullFields": "false", **EXACT_TIMES}
-"""With these rows have the same text where they are the same."""
+"""With these options equal rows have the same text, and others another."""
 
 
 def hash_parts(kind: T.DataType, value: Column) -> list[Column]:

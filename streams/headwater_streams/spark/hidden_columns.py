@@ -1,4 +1,4 @@
-"""Columns that `select("*")` leaves out and that can be selected by name: a row's coordinates go with it unseen."""
+"""Columns that `select("*")` leaves out and that can be selected by name: a row's coordinates travel with it so."""
 
 from collections.abc import Sequence
 
@@ -52,7 +52,7 @@ def _can_select(df: DataFrame, name: str) -> bool:
 
 @or_plainly(_can_select)
 def has_hidden(df: DataFrame, name: str) -> bool:
-    """Whether `name` can be revealed; a plan is asked, for an exception of Spark's takes 0.1 s to come to Python."""
+    """Whether `name` can be revealed. It asks the plan: an exception of Spark's takes 0.1 s to reach Python."""
     if name in df.columns:
         return True
     attributes = to_list(df._jdf.queryExecution().analyzed().metadataOutput())  # noqa: SLF001

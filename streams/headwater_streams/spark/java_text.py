@@ -1,6 +1,6 @@
-"""A text as a String of Java: it is searched in long strides, where Spark's own functions go from byte to byte.
+"""A text as a String of Java, whose search is vectorised; Spark's own functions go from byte to byte.
 
-Made once for a row, however many questions are asked of it.
+The String is made once for a row, however often it is used.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _REPLACEMENT = "\ufffd"
 
 @dataclass(frozen=True)
 class JavaText:
-    """Questions to a text; NULL where it is NULL.
+    """Properties of a text; NULL where the text is NULL.
 
     Attributes:
         text: The text, as STRING.
@@ -29,32 +29,32 @@ class JavaText:
     @property
     def length(self) -> Column:
         """How many UTF-16 units it has; a byte that is not UTF-8 is one, alone or with others."""
-        return column_of(_asked(self._string, "length", _type("IntegerType")))
+        return column_of(_invoke(self._string, "length", _type("IntegerType")))
 
     @property
     def is_ascii(self) -> Column:
-        """Whether it has ASCII alone, and is UTF-8 then."""
-        # Each other character has more bytes than units, but for what stands for one byte that is not UTF-8.
+        """Whether it has only ASCII characters, and so is valid UTF-8."""
+        # Every other character has more bytes than units, except the replacement of a single byte that is not UTF-8.
         return (self.length == F.octet_length(self.text)) & (self.place(_REPLACEMENT) == -1)
 
     def place(self, character: str) -> Column:
-        """Before how many units a character stands first; -1 if it does not."""
+        """How many units come before a character's first place; -1 if the text does not have it."""
         code = expression_of(F.lit(ord(character)))
-        return column_of(_asked(self._string, "indexOf", _type("IntegerType"), code))
+        return column_of(_invoke(self._string, "indexOf", _type("IntegerType"), code))
 
     def has(self, part: str) -> Column:
         """Whether a part is in it."""
         literal = jvm_class(SparkSession.active(), "org.apache.spark.sql.catalyst.expressions.Literal")
         return column_of(
-            _asked(self._string, "contains", _type("BooleanType"), literal(part, _string_type()))
+            _invoke(self._string, "contains", _type("BooleanType"), literal(part, _string_type()))
         )
 
     @cached_property
     def _string(self) -> Any:
-        return _asked(expression_of(self.text), "toString", _string_type())
+        return _invoke(expression_of(self.text), "toString", _string_type())
 
 
-def _asked(of: Any, method: str, kind: Any, *arguments: Any) -> Any:
+def _invoke(of: Any, method: str, kind: Any, *arguments: Any) -> Any:
     """The expression that calls a method of Java; NULL of NULL."""
     spark = SparkSession.active()
     invoke = jvm_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.Invoke")

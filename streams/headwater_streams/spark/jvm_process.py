@@ -1,4 +1,4 @@
-"""The process of PySpark's JVM: how it is begun, and how it ends."""
+"""The process of PySpark's JVM: how it starts, and how it ends."""
 
 import signal
 import subprocess
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def java_ends_with_python() -> Iterator[None]:
-    """The JVM ignores SIGTERM, which comes to a whole process group or service at once; else it were gone before the
-    batch that a job is to end with. It ends when its standard input does: with Python, however that ends."""
+    """Starts the JVM so that it ignores SIGTERM, which a whole process group or service gets at once: it would else end
+    before the batch that a job finishes. It ends when its standard input does: with Python, however that ends."""
     java_gateway: Any = import_module("pyspark.java_gateway")  # which has no types
     popen = java_gateway.Popen
 
@@ -36,8 +36,7 @@ def java_ends_with_python() -> Iterator[None]:
 
 
 def end_in_good_order(spark: "SparkSession") -> None:
-    """Stops a session and lets its JVM end as at the end of its input; nothing else makes it write its archive of
-    classes."""
+    """Stops a session and closes its JVM's input, at which it ends; only so does it write its archive of classes."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark's only door to the process
     spark.stop()
     gateway.proc.stdin.close()

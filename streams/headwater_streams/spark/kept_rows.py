@@ -1,4 +1,4 @@
-"""Rows that are read once, and let go of when they are done with."""
+"""Rows that are read once, and released at the end of a block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,18 +10,18 @@ from headwater_streams.spark.plain_ways import or_plainly
 
 @contextmanager
 def read_once(df: DataFrame) -> Iterator[DataFrame]:
-    """The rows, kept as they are read for the first time (in memory, on disk what does not fit)."""
-    kept = df.localCheckpoint(eager=False)
+    """The rows, which Spark keeps when they are read for the first time (in memory, or on disk where that is full)."""
+    checkpointed = df.localCheckpoint(eager=False)
     try:
-        yield kept
+        yield checkpointed
     finally:
-        _let_go(kept)
+        _let_go(checkpointed)
 
 
 def _leave(_: DataFrame) -> None:
-    """Spark lets go of rows when the garbage collector has been at their frame."""
+    """Spark releases rows once the garbage collector has collected their frame."""
 
 
 @or_plainly(_leave)
-def _let_go(kept: DataFrame) -> None:
-    kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark leaves it to the garbage collector
+def _let_go(rows: DataFrame) -> None:
+    rows._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark leaves it to the garbage collector

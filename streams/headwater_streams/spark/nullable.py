@@ -1,7 +1,7 @@
 """Types as a table has them: everything in them may be NULL.
 
-Spark knows of `collect_list` that its array holds no NULL; what it reads back from a file it does not know so of, and
-it refuses to cast the one to the other.
+Spark knows that the array of `collect_list` holds no NULL. It does not know that of an array that it reads from a file,
+and refuses to cast the one to the other.
 """
 
 from typing import TypeVar
@@ -18,13 +18,13 @@ def as_nullable(kind: Kind) -> Kind:
         >>> as_nullable(T.ArrayType(T.IntegerType(), containsNull=False)).containsNull
         True
     """
-    made: T.DataType = kind
+    nullable: T.DataType = kind
     if isinstance(kind, T.ArrayType):
-        made = T.ArrayType(as_nullable(kind.elementType))
+        nullable = T.ArrayType(as_nullable(kind.elementType))
     elif isinstance(kind, T.MapType):
-        made = T.MapType(as_nullable(kind.keyType), as_nullable(kind.valueType))
+        nullable = T.MapType(as_nullable(kind.keyType), as_nullable(kind.valueType))
     elif isinstance(kind, T.StructType):
-        made = T.StructType(
+        nullable = T.StructType(
             [T.StructField(f.name, as_nullable(f.dataType), metadata=f.metadata) for f in kind.fields]
         )
-    return made  # type: ignore[return-value] # the same class as it was given
+    return nullable  # type: ignore[return-value] # of the same class as `kind`

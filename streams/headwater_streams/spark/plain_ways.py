@@ -1,4 +1,4 @@
-"""What is done where Spark has one of its private names no more: the same, by a plain way that takes longer."""
+"""The plain way, which does the same and takes longer, where Spark no longer has one of its private names."""
 
 import logging
 import re
@@ -14,14 +14,14 @@ _NO_CLASS = "'JavaPackage' object is not callable"
 
 
 def or_plainly(plain: Callable[..., R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Has a function use a plain way where a private name that it uses is missing; a warning says so once.
+    """Makes a function fall back to a plain way where a private name that it uses is missing; one warning says so.
 
     Args:
-        plain: Does the same with public names alone, and takes the same arguments, by place.
+        plain: Does the same with public names alone, and takes the same arguments, by position.
     """
 
     def decorate(private: Callable[P, R]) -> Callable[P, R]:
-        told: set[str] = set()
+        warned: set[str] = set()
 
         @wraps(private)
         def function(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -30,8 +30,8 @@ def or_plainly(plain: Callable[..., R]) -> Callable[[Callable[P, R]], Callable[P
             except Exception as error:
                 if not is_missing(error):
                     raise
-                if private.__name__ not in told:
-                    told.add(private.__name__)
+                if private.__name__ not in warned:
+                    warned.add(private.__name__)
                     _log.warning(
                         f"{private.__name__}: this Spark lacks a private name ({_first_line(error)}); the plain way "
                         "takes longer"
@@ -47,7 +47,7 @@ def is_missing(error: Exception) -> bool:
     """Whether an error says that PySpark has no such attribute, or its JVM no such class or method."""
     if isinstance(error, AttributeError):
         return _ATTRIBUTE.search(str(error)) is not None
-    if isinstance(error, TypeError):  # py4j takes a class that is not there for a package
+    if isinstance(error, TypeError):  # py4j takes a class that does not exist for a package
         return _NO_CLASS in str(error)
     from py4j.protocol import Py4JError  # a module of the door may be read where PySpark is not installed
 

@@ -1,8 +1,8 @@
-"""A frame's analysed plan, read from the JVM once: what the rules about a job's function are decided by.
+"""A frame's analysed plan, read from the JVM once; the rules about a job's function decide by it.
 
-A plan is told by its nodes, each with the columns that it gives. A column is known by its id: an id stays the same on
-its way up through the nodes that pass the column on, whatever name it is given. Texts of several columns are asked for
-at once: each call to the JVM takes as long as a page of Python.
+A plan is a tree of nodes, each with the columns that it gives. A column has an id, which stays the same through all
+nodes that pass the column on, whatever its name. The texts of several columns are read in one call: each call to the
+JVM takes as long as a page of Python.
 """
 
 import re
@@ -26,10 +26,10 @@ class PlanColumn:
 
     Attributes:
         name: Its name.
-        id: What it is known by.
-        passes: The id of the column below that it is, as it is, under whatever name; None where it is computed. It is
-            known of a `Project`'s columns, and None for other nodes'.
-        of: The ids of the columns below that it is made of; likewise.
+        id: Its id.
+        passes: The id of the column below that it passes on unchanged, under whatever name; None where it is computed.
+            Only a `Project`'s columns have it; it is None for other nodes'.
+        of: The ids of the columns below that it is computed from; likewise.
     """
 
     name: str
@@ -47,7 +47,7 @@ class PlanNode:
         columns: What it gives, in order.
         named: The ids of the columns that its expressions name.
         label: The name of an observation (`CollectMetrics`); empty for other nodes.
-        children: The nodes whose rows it takes.
+        children: The nodes whose rows it reads.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class PlanNode:
 
     @property
     def leaves(self) -> Iterator["PlanNode"]:
-        """The nodes that take no rows, the first child's first."""
+        """The nodes without children, the first child's first."""
         if not self.children:
             yield self
         for child in self.children:
@@ -78,7 +78,7 @@ class PlanNode:
         return [node.kind for node in self.walk()]
 
     def above(self, kind: str) -> set[str]:
-        """What comes after the last node of a kind."""
+        """The kinds of the nodes that come before the first of a kind in the order of `walk`."""
         kinds = self.kinds
         return set(kinds[: kinds.index(kind)])
 
@@ -101,32 +101,32 @@ class PlanShape:
         return [column.name for column in self.root.columns]
 
     def can_reveal(self, name: str) -> bool:
-        """Whether the frame has a column of that name, seen or hidden."""
+        """Whether the frame has a column of that name, visible or hidden."""
         return name in self.names or [column.name for column in self.hidden].count(name) == 1
 
     def to_json(self) -> dict[str, Any]:
-        """The shape with ids from 0, in the order in which they are met: that of equal plans is equal."""
+        """The shape with ids from 0 in the order of their appearance: equal plans have equal shapes."""
         ids: dict[int, int] = {}
 
-        def number(known: int | None) -> int | None:
-            return None if known is None else ids.setdefault(known, len(ids))
+        def number(column_id: int | None) -> int | None:
+            return None if column_id is None else ids.setdefault(column_id, len(ids))
 
-        def columns(found: tuple[PlanColumn, ...]) -> list[Any]:
+        def columns(listed: tuple[PlanColumn, ...]) -> list[Any]:
             return [
                 [c.name, number(c.id)]
                 if c.passes is None and not c.of
                 else [c.name, number(c.id), number(c.passes), sorted(map(number, sorted(c.of)))]
-                for c in found
+                for c in listed
             ]
 
-        def node(found: PlanNode) -> dict[str, Any]:
-            value: dict[str, Any] = {"kind": found.kind, "columns": columns(found.columns)}
-            if found.label:
-                value["label"] = found.label
-            if found.named:
-                value["named"] = sorted(map(number, sorted(found.named)))
-            if found.children:
-                value["children"] = [node(child) for child in found.children]
+        def node(shape: PlanNode) -> dict[str, Any]:
+            value: dict[str, Any] = {"kind": shape.kind, "columns": columns(shape.columns)}
+            if shape.label:
+                value["label"] = shape.label
+            if shape.named:
+                value["named"] = sorted(map(number, sorted(shape.named)))
+            if shape.children:
+                value["children"] = [node(child) for child in shape.children]
             return value
 
         return {"root": node(self.root), "hidden": columns(self.hidden)}
@@ -135,39 +135,39 @@ class PlanShape:
     def from_json(cls, value: Mapping[str, Any]) -> "PlanShape":
         """What `to_json` gave."""
 
-        def columns(found: Sequence[Any]) -> tuple[PlanColumn, ...]:
+        def columns(stored: Sequence[Any]) -> tuple[PlanColumn, ...]:
             return tuple(
                 PlanColumn(name=name, id=number, passes=more[0], of=frozenset(more[1]))
                 if more
                 else PlanColumn(name=name, id=number)
-                for name, number, *more in found
+                for name, number, *more in stored
             )
 
-        def node(found: Mapping[str, Any]) -> PlanNode:
+        def node(stored: Mapping[str, Any]) -> PlanNode:
             return PlanNode(
-                kind=found["kind"],
-                columns=columns(found["columns"]),
-                named=frozenset(found.get("named", ())),
-                label=found.get("label", ""),
-                children=tuple(node(child) for child in found.get("children", ())),
+                kind=stored["kind"],
+                columns=columns(stored["columns"]),
+                named=frozenset(stored.get("named", ())),
+                label=stored.get("label", ""),
+                children=tuple(node(child) for child in stored.get("children", ())),
             )
 
         return cls(root=node(value["root"]), hidden=columns(value["hidden"]))
 
 
-_known: WeakKeyDictionary[DataFrame, PlanShape] = WeakKeyDictionary()
+_shapes: WeakKeyDictionary[DataFrame, PlanShape] = WeakKeyDictionary()
 
 
 def plan_shape(frame: DataFrame) -> PlanShape:
     """The shape of a frame's analysed plan; read once, as a frame's plan stays as it is."""
-    if frame not in _known:
+    if frame not in _shapes:
         plan = _analysed(frame)
-        _known[frame] = PlanShape(root=_node(plan), hidden=_columns(plan.metadataOutput()))
-    return _known[frame]
+        _shapes[frame] = PlanShape(root=_node(plan), hidden=_columns(plan.metadataOutput()))
+    return _shapes[frame]
 
 
 def pruned_plan(frame: DataFrame) -> PlanNode:
-    """A frame's analysed plan, in which each node takes what those above it need."""
+    """A frame's analysed plan, in which each node reads only what the nodes above it need."""
     pruning = scala_object(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.ColumnPruning")
     plan = _analysed(frame)
     for _ in range(_MOST_PASSES):
@@ -194,12 +194,12 @@ def _node(plan: Any) -> PlanNode:
 
 def _projected(project: Any) -> tuple[PlanColumn, ...]:
     items = project.projectList()
-    texts, found = str(items.mkString(_BETWEEN)).split(_BETWEEN), []
+    texts, columns = str(items.mkString(_BETWEEN)).split(_BETWEEN), []
     for place, column in enumerate(_columns(project.output())):
         text = texts[place] if len(texts) == items.size() else ""
-        known = _COLUMN.fullmatch(text)
+        match = _COLUMN.fullmatch(text)
         if (
-            known is not None and known[1] == column.name
+            match is not None and match[1] == column.name
         ):  # as it came; ` AS ` stands in the text of any other
             passes: int | None = column.id
             of = frozenset((column.id,))
@@ -208,8 +208,8 @@ def _projected(project: Any) -> tuple[PlanColumn, ...]:
             of = _ids(item.references())
             below = item.child() if str(item.nodeName()) == "Alias" else item
             passes = int(below.exprId().id()) if str(below.nodeName()) == "AttributeReference" else None
-        found.append(PlanColumn(name=column.name, id=column.id, passes=passes, of=of))
-    return tuple(found)
+        columns.append(PlanColumn(name=column.name, id=column.id, passes=passes, of=of))
+    return tuple(columns)
 
 
 def _ids(references: Any) -> frozenset[int]:
@@ -221,9 +221,9 @@ def _columns(attributes: Any) -> tuple[PlanColumn, ...]:
     text = str(attributes.mkString(_BETWEEN))
     if not text:
         return ()
-    found = [_COLUMN.fullmatch(each) for each in text.split(_BETWEEN)]
-    if None not in found and len(found) == attributes.size():
-        return tuple(PlanColumn(name=each[1], id=int(each[2])) for each in found if each is not None)
+    matches = [_COLUMN.fullmatch(each) for each in text.split(_BETWEEN)]
+    if None not in matches and len(matches) == attributes.size():
+        return tuple(PlanColumn(name=each[1], id=int(each[2])) for each in matches if each is not None)
     return tuple(
         PlanColumn(name=str(each.name()), id=int(each.exprId().id())) for each in to_list(attributes)
     )

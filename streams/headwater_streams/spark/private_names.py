@@ -1,8 +1,8 @@
-"""Each private name of Spark, Delta, PySpark and py4j that the library uses: what for, and what there is without it.
+"""Each private name of Spark, Delta, PySpark and py4j that the library uses: what for, and what replaces it.
 
-None of them is promised to be there in the next version. Whoever moves to another Spark runs
-`tests/unit/test_private_names.py` first: it looks for each in the files of the classes, in seconds and without a JVM.
-What of Java, and of Scala's own library, is used is public, and not listed.
+The next version may lack any of them. Whoever moves to another Spark runs `tests/unit/test_private_names.py` first: it
+looks for each in the files of the classes, in seconds and without a JVM. Names of Java and of Scala's own library are
+public, and not listed.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class PrivateName:
     """A class of the JVM.
 
     Attributes:
-        owner: Its full name; of a Scala `object` with the dollar sign.
-        members: What is used of it, `name/arguments`, `new/arguments` a constructor, a name alone a field.
+        owner: Its full name; that of a Scala `object` has the dollar sign.
+        members: Its members in use: `name/arguments`, `new/arguments` for a constructor, a name alone for a field.
         use: What for.
-        plainly: How the same is had without it, more slowly; or why it is not.
+        plainly: What does the same without it, more slowly; or why nothing does.
     """
 
     owner: str
@@ -33,7 +33,7 @@ class PrivateName:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivatePython:
-    """What PySpark or py4j have in Python.
+    """A private name of PySpark or py4j in Python.
 
     Attributes:
         owner: A module, or a class of one.
@@ -50,7 +50,7 @@ class PrivatePython:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateText:
-    """A text that Spark knows something by.
+    """A text that has a meaning to Spark.
 
     Attributes:
         owner: The class of the JVM that has it.
@@ -68,7 +68,7 @@ OF_THE_JVM = (
         owner=f"{_SQL}.classic.Dataset",
         members=("queryExecution/0", "logicalPlan/0", "schema/0"),
         use="a frame's plan, which the rules about a job's function read",
-        plainly="none: explain() tells it as a text that is for people",
+        plainly="none: explain() gives a text for people",
     ),
     PrivateName(
         owner=f"{_SQL}.execution.QueryExecution",
@@ -94,8 +94,8 @@ OF_THE_JVM = (
         ),
         use="a plan's nodes",
         plainly=(
-            "a hidden column is looked for by selecting it, and what a function gives is observed anew; for the rules "
-            "about a function none"
+            "a hidden column is found by selecting it, and a function's result is observed again; for rules about a "
+            "function none"
         ),
     ),
     PrivateName(
@@ -106,7 +106,7 @@ OF_THE_JVM = (
     PrivateName(
         owner=f"{_CATALYST}.plans.logical.Project$",
         members=("hiddenOutputTag/0",),
-        use="coordinates that go with rows unseen by select(*)",
+        use="coordinates that travel with rows and that select(*) leaves out",
     ),
     PrivateName(
         owner=f"{_CATALYST}.plans.logical.CollectMetrics",
@@ -116,13 +116,13 @@ OF_THE_JVM = (
     PrivateName(
         owner=f"{_CATALYST}.plans.logical.EventTimeWatermark",
         members=("nodeId/0",),
-        use="what Spark knows an input's watermark by",
+        use="the id by which Spark keeps an input's watermark",
     ),
     PrivateName(
         owner=f"{_SQL}.execution.LogicalRDD",
         members=("rdd/0",),
-        use="rows that were read once are let go of at once",
-        plainly="Spark lets go of them when Python's garbage collector does",
+        use="rows that were read once are released at once",
+        plainly="Spark releases them when Python's garbage collector does",
     ),
     PrivateName(
         owner=f"{_CATALYST}.optimizer.ColumnPruning$",
@@ -132,8 +132,8 @@ OF_THE_JVM = (
     PrivateName(
         owner=f"{_CATALYST}.analysis.UnsupportedOperationChecker$",
         members=("checkForStreaming/2",),
-        use="what a stream cannot do is said when a job is planned",
-        plainly="Spark says it when the query is started",
+        use="a plan that cannot be streamed is refused when the job is planned",
+        plainly="Spark refuses it when the query is started",
     ),
     PrivateName(
         owner=f"{_CATALYST}.expressions.Expression",
@@ -146,17 +146,17 @@ OF_THE_JVM = (
             "toString/0",
             "withNewChildren/1",
         ),
-        use="what stands in a condition, and in what keeps state",
+        use="the parts of a condition, and of nodes that keep state",
     ),
     PrivateName(
         owner=f"{_CATALYST}.expressions.Alias",
         members=("child/0", "exprId/0"),
-        use="which column another is by a second name",
+        use="which column another one renames",
     ),
     PrivateName(
         owner=f"{_CATALYST}.expressions.AttributeReference",
         members=("exprId/0", "name/0"),
-        use="what a column is known by on its way up a plan",
+        use="the id of a column on its way up a plan",
     ),
     PrivateName(owner=f"{_CATALYST}.expressions.ExprId", members=("id/0",), use="the same"),
     PrivateName(
@@ -167,13 +167,13 @@ OF_THE_JVM = (
     PrivateName(
         owner=f"{_CATALYST}.expressions.aggregate.AggregateExpression",
         members=("aggregateFunction/0", "filter/0"),
-        use="what an aggregate takes of a row, so that a row that it raises for is found when it comes",
+        use="the arguments of an aggregate, so that a row for which one raises is found when it comes",
     ),
     PrivateName(
         owner=f"{_CATALYST}.expressions.Cast$",
         members=("canUpCast/2",),
         use="which casts cannot raise",
-        plainly="each cast may raise, so that each condition with one is guarded",
+        plainly="each cast may raise, so each condition with one is guarded",
     ),
     PrivateName(
         owner=f"{_CATALYST}.expressions.TryEval",
@@ -184,7 +184,7 @@ OF_THE_JVM = (
     PrivateName(
         owner=f"{_CATALYST}.expressions.Literal",
         members=("new/2",),
-        use="numbers in a stream's plan that are others in each batch",
+        use="numbers in a stream's plan that change from batch to batch",
     ),
     PrivateName(
         owner=f"{_CATALYST}.util.GenericArrayData",
@@ -194,7 +194,7 @@ OF_THE_JVM = (
     PrivateName(
         owner=f"{_CATALYST}.expressions.objects.Invoke",
         members=("new/8",),
-        use="a text that is searched in long strides, as Java's String",
+        use="a text as Java's String, whose search is vectorised",
         plainly="none is written: contains and instr go from byte to byte",
     ),
     PrivateName(
@@ -241,7 +241,7 @@ OF_THE_JVM = (
             "setActiveSession/1",
             "streams/0",
         ),
-        use="frames and types that are made without a way through Python, and the session's registries",
+        use="frames and types that are made without Python, and the session's registries",
         plainly="a frame without rows is made by PySpark's createDataFrame; for the others none",
     ),
     PrivateName(
@@ -257,13 +257,13 @@ OF_THE_JVM = (
     PrivateName(
         owner=f"{_STREAMING}.runtime.StreamingQueryWrapper",
         members=("streamingQuery/0", "recentProgress/0"),
-        use="its execution; accounts of its batches without taking all apart",
-        plainly="StreamingQuery.recentProgress takes all of them apart; for the execution none",
+        use="its execution; accounts of its batches without parsing all of them",
+        plainly="StreamingQuery.recentProgress parses all of them; for the execution none",
     ),
     PrivateName(
         owner=f"{_STREAMING}.runtime.MicroBatchExecution",
         members=("lastExecution/0", "watermarkTracker/0"),
-        use="what was observed in a batch, before its commit",
+        use="the observations of a batch, before its commit",
         plainly="none: PySpark's observations come when the batch is over, and the commit is in it",
     ),
     PrivateName(
@@ -290,7 +290,7 @@ OF_THE_JVM = (
         owner=f"{_DELTA}.DeltaLog$",
         members=("forTable/2", "clearCache/0"),
         use="Delta's transaction",
-        plainly="none; logs that are not cleared go an hour after their last use",
+        plainly="none; logs that are not cleared are dropped an hour after their last use",
     ),
     PrivateName(
         owner=f"{_DELTA}.DeltaLog",
@@ -313,7 +313,7 @@ OF_THE_JVM = (
             "updateMetadata/2",
             "writeFiles/1",
         ),
-        use="the files of a batch are written, looked at, and committed with a mark and the ledger entry",
+        use="the files of a batch are written, checked, and committed with a mark and the ledger entry",
         plainly="none: a writer of PySpark writes and commits in one",
     ),
     PrivateName(
@@ -356,13 +356,13 @@ OF_THE_JVM = (
         owner="org.apache.spark.SparkContext",
         members=("isLocal/0", "statusTracker/0"),
         use="whether a cluster has an executor",
-        plainly="it is taken to have one, and a job waits without a word",
+        plainly="it is assumed to have one, and a job waits silently",
     ),
     PrivateName(
         owner="org.apache.spark.sql.api.python.PythonSQLUtils",
         members=(),
-        use="PySpark asks for it with each column; it is asked for once",
-        plainly="PySpark asks",
+        use="PySpark looks it up for each column; it is looked up once",
+        plainly="PySpark looks it up each time",
     ),
     PrivateName(
         owner="org.apache.spark.api.python.PythonUtils",
@@ -391,14 +391,14 @@ OF_PYTHON = (
     PrivatePython(
         owner="pyspark.sql.streaming.query.StreamingQuery",
         members=("_jsq",),
-        use="accounts of batches without taking all apart",
+        use="accounts of batches without parsing all of them",
         plainly="StreamingQuery.recentProgress",
     ),
     PrivatePython(
         owner="pyspark.util",
         members=("handle_worker_exception",),
-        use="an error of any text arrives from a Python worker",
-        plainly="a batch whose function raises a text that UTF-8 cannot have does not end",
+        use="errors with any text arrive from a Python worker",
+        plainly="a batch whose function raises a text that UTF-8 cannot encode does not end",
     ),
     PrivatePython(
         owner="pyspark.serializers",
@@ -414,12 +414,12 @@ OF_PYTHON = (
     PrivatePython(
         owner="pyspark.sql.pandas.types",
         members=("to_arrow_type",),
-        use="what a reader of Protobuf gives Spark",
+        use="the Arrow types of a reader of Protobuf",
     ),
     PrivatePython(
         owner="py4j.java_gateway",
         members=("JavaClass", "JavaMember"),
-        use="classes that are asked for once",
+        use="classes that are looked up once",
     ),
     PrivatePython(
         owner="py4j.java_gateway.JavaClass",
@@ -429,7 +429,7 @@ OF_PYTHON = (
     PrivatePython(
         owner="py4j.clientserver",
         members=("SHUTDOWN_FINALIZER_WORKER",),
-        use="many objects are let go of by one call",
+        use="many objects are released by one call",
     ),
     PrivatePython(
         owner="py4j.clientserver.JavaClient",
@@ -442,12 +442,12 @@ TEXTS = (
     PrivateText(
         owner=f"{_CATALYST}.util.package$",
         text="__metadata_col",
-        use="coordinates that go with rows unseen by select(*)",
+        use="coordinates that travel with rows and that select(*) leaves out",
     ),
     PrivateText(
         owner=f"{_CATALYST}.plans.logical.EventTimeWatermark$",
         text="spark.watermarkDelayMs",
-        use="a window's bounds that keep the watermark of the time that they are of",
+        use="a window's bounds that keep the watermark of their time",
     ),
     PrivateText(
         owner=f"{_STREAMING}.runtime.StreamExecution$",

@@ -1,7 +1,7 @@
-"""Whether a function's result has a row for each row that it was given.
+"""Whether a function's result has a row for each input row.
 
-Each observation ends a piece of compiled code and copies every row. Where the function only computes columns, what
-comes out of it needs none of its own: it is what passed.
+Each observation ends a piece of compiled code and copies every row. Where the function only computes columns, its
+result needs no observation of its own: it has as many rows as its input.
 """
 
 from pyspark.sql import DataFrame
@@ -12,17 +12,17 @@ from headwater_streams.spark.plain_ways import or_plainly
 _KEEPING = frozenset({"Project", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark"})
 
 
-def _not_known(_result: DataFrame, _observation: str) -> bool:
+def _never(_result: DataFrame, _observation: str) -> bool:
     return False
 
 
-@or_plainly(_not_known)
+@or_plainly(_never)
 def only_projects(result: DataFrame, observation: str) -> bool:
-    """Whether nothing but projections stands between a result and the filter behind an observation.
+    """Whether only projections stand between a result and the filter after an observation.
 
     Args:
-        result: What the function gave.
-        observation: Its name; a filter upon it leaves the rows that the function is given.
+        result: The function's result.
+        observation: The observation's name; the filter upon it leaves the function's input rows.
     """
     node = result._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public door to a plan's nodes
     while (kind := str(node.nodeName())) in _KEEPING:

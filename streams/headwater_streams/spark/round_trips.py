@@ -1,7 +1,7 @@
 """Fewer round trips between Python and the JVM, each of which costs a small batch a quarter of a millisecond.
 
-py4j fills a list by a call for each item, and tells the JVM of each object that Python has let go of by a call of its
-own: two thirds of the calls of a small batch.
+py4j fills a list by a call for each item, and releases each object that Python no longer has by a call of its own: two
+thirds of the calls of a small batch.
 """
 
 import logging
@@ -28,7 +28,7 @@ from headwater_streams.spark.plain_ways import or_plainly
 
 _MOST_ITEMS = 10
 _STAYING = {ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID}
-"""What py4j itself is known by."""
+"""The ids of py4j's own objects."""
 _PAUSE_S, _ANSWER_S, _AT_ONCE = 0.2, 60.0, 500
 _log = logging.getLogger(__name__)
 
@@ -50,15 +50,15 @@ def _as_py4j_does(_: SparkSession) -> None:
 
 @or_plainly(_as_py4j_does)
 def know_classes(spark: SparkSession) -> None:
-    """Asks the JVM once for the classes that PySpark asks for with each column, some of them by a last name that is
-    looked for in every jar."""
+    """Looks up once the classes that PySpark looks up for each column, some of them by a last name for which the JVM
+    searches every jar."""
     for name in _CLASSES:
         jvm_class(spark, name)
 
 
 @or_plainly(_as_py4j_does)
 def few_round_trips(spark: SparkSession) -> None:
-    """Lets py4j hand over short lists, and let go of objects, by few calls, from now on in this process."""
+    """Makes py4j hand over short lists and release objects by few calls, from now on in this process."""
     _hand_over_lists()
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark's only door to py4j
     client = gateway._gateway_client  # noqa: SLF001
@@ -90,20 +90,20 @@ def _hand_over_lists() -> None:
 
 
 class _Released(deque[Any]):
-    """What py4j is to let go of: pairs of its client and an object's id. Many are told to the JVM at once."""
+    """The objects that py4j is to release: pairs of its client and an object's id. One call releases many."""
 
     def work(self) -> None:
-        """Tells the JVM, until py4j is shut down or the JVM is gone."""
+        """Releases objects until py4j is shut down or the JVM is gone."""
         while True:
-            found = [self.pop() for _ in range(min(len(self), _AT_ONCE))]
-            if SHUTDOWN_FINALIZER_WORKER in found:
+            released = [self.pop() for _ in range(min(len(self), _AT_ONCE))]
+            if SHUTDOWN_FINALIZER_WORKER in released:
                 return
-            if not found:
+            if not released:
                 time.sleep(_PAUSE_S)
                 continue
-            client, targets = found[0][0], [target for _, target in found if target not in _STAYING]
-            # A connection can break: a child of a fork closes those of its parent's other threads, as py4j sees these
-            # end in it. An object that the JVM has let go of already is none to it.
+            client, targets = released[0][0], [target for _, target in released if target not in _STAYING]
+            # A connection can break: a forked child closes those of its parent's other threads, as py4j sees these end
+            # in the child. The JVM ignores an object that it has released already.
             while not _release(client, targets):
                 time.sleep(_PAUSE_S)
                 if not _answers(client):
@@ -111,27 +111,27 @@ class _Released(deque[Any]):
 
 
 def _release(client: Any, targets: Sequence[str]) -> bool:
-    """Tells the JVM, as py4j's own worker does of one object at a time; False where it did not answer."""
+    """Releases objects, as py4j's own worker does one at a time; False where the JVM did not answer."""
     head = MEMORY_COMMAND_NAME + MEMORY_DEL_SUBCOMMAND_NAME
-    told = "".join(f"{head}{target}\ne\n" for target in targets).encode()
+    commands = "".join(f"{head}{target}\ne\n" for target in targets).encode()
     connection = None
     try:
         connection = client._get_connection()  # noqa: SLF001 - py4j has no public door for several commands
         connection.socket.settimeout(_ANSWER_S)
-        connection.socket.sendall(told)
+        connection.socket.sendall(commands)
         answers = [connection.stream.readline() for _ in targets]
         if all(answers):
             client._give_back_connection(connection)  # noqa: SLF001
             return True
-    except Exception:  # as py4j's worker: were it to end, the JVM would keep whatever Python lets go of
-        _log.debug("objects are let go of once more", exc_info=True)
+    except Exception:  # as py4j's worker: if it ended, the JVM would never release objects again
+        _log.debug("objects are released once more", exc_info=True)
     if connection is not None:
         connection.close()  # the next one is another
     return False
 
 
 def _answers(client: Any) -> bool:
-    """Whether the JVM takes connections still."""
+    """Whether the JVM still accepts connections."""
     try:
         where = client.java_parameters
         socket.create_connection((where.address, where.port), _ANSWER_S).close()

@@ -1,4 +1,4 @@
-"""What Spark says of the order of rows, where it says it of columns that these do not have."""
+"""Rows that Spark takes to be ordered by columns that they do not have."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from headwater_streams.spark.gateway import to_list
 
 
 def without_foreign_order(rows: DataFrame) -> DataFrame:
-    """The rows without what Spark says of their order, where it says it by columns that they do not have.
+    """The rows without Spark's statement of their order, where it names columns that they do not have.
 
-    So it does after sorted aggregation (`max_by`, `max` of a string) where the key was computed below: a batch has the
-    order of the executed plan and the columns of the analysed one. Spark's cache then ends in "key not found".
+    It does so after sorted aggregation (`max_by`, `max` of a string) where the key was computed below: a batch has the
+    order of the executed plan and the columns of the analysed one. Spark's cache then raises "key not found".
     """
     jrows: Any = rows._jdf  # noqa: SLF001 - PySpark's only door to the plan
     plan = jrows.logicalPlan()

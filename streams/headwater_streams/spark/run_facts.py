@@ -28,7 +28,7 @@ class InputFacts(Part):
 
     Attributes:
         kind: `"topic"` or `"table"`.
-        ids: The topics or the table, each with its own id; None where nobody could tell.
+        ids: The topics or the table, each with its id; None where it is not known.
         watermark: The delay, as it is declared.
         columns: The types of its columns.
     """
@@ -67,15 +67,15 @@ class RunFacts(Record):
     Attributes:
         spark: Spark's version.
         kind: The kind of stage.
-        targets: The tables, the one with the state first, each with Delta's id of it; None while there is none.
+        targets: The tables, the one with the state first, each with Delta's id; None while it does not exist.
         keys: The target's keys.
         mode: The target's mode.
         inputs: The inputs by parameter.
         operator: The stateful operator's spec; how a dimension orders changes; empty for row jobs.
         state: Each node of the plan that keeps state, with its expressions and their types; see `JobPlan`.
         columns: The types of the result's columns.
-        shuffle_partitions: How many pieces the state is in.
-        state_store: What keeps it.
+        shuffle_partitions: The number of pieces of the state.
+        state_store: The class that stores it.
         dedup: The deduplication.
         fingerprint: A digest of the function and its declaration.
     """
@@ -117,22 +117,22 @@ class RunFacts(Record):
     @classmethod
     def from_json(cls, value: Any) -> "RunFacts":
         """The facts as they were stored."""
-        known = dict(cls.checked(value))
-        known.pop(cls.FORMAT_KEY, None)
-        inputs = {name: InputFacts.from_json(found) for name, found in known["inputs"].items()}
+        stored = dict(cls.checked(value))
+        stored.pop(cls.FORMAT_KEY, None)
+        inputs = {name: InputFacts.from_json(facts) for name, facts in stored["inputs"].items()}
         return cls(
-            **{**known, "keys": tuple(known["keys"]), "state": tuple(known["state"]), "inputs": inputs}
+            **{**stored, "keys": tuple(stored["keys"]), "state": tuple(stored["state"]), "inputs": inputs}
         )
 
     @property
     def topic_ids(self) -> dict[str, str | None]:
         """The topics of all inputs, each with its own id."""
         topics = [each for each in self.inputs.values() if each.kind == "topic"]
-        return {name: found for each in topics for name, found in each.ids.items()}
+        return {name: topic_id for each in topics for name, topic_id in each.ids.items()}
 
 
 def facts_of_last_run(checkpoint: Path) -> RunFacts | None:
-    """What the checkpoint was made with; None where no batch has begun, or a Headwater before this file made it.
+    """What the checkpoint was made with; None where no batch has begun, or a Headwater older than this file made it.
 
     Raises:
         DamagedFileError: The file is not what was written.

@@ -1,4 +1,4 @@
-"""What Spark says is wrong, for a person."""
+"""Errors of Spark as messages for people."""
 
 import re
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 
 JvmError = Py4JJavaError
-"""What PySpark raises of an exception of the JVM that it has no class of its own for."""
+"""What PySpark raises for an exception of the JVM that it has no class for."""
 AnyJvmError = Py4JError
-"""The same, and what is raised where the JVM has ended."""
+"""The same, or the error where the JVM has ended."""
 
 _OF_VALUES = re.compile(
     r"Spark(?:Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|NoSuchElement)Exception|USER_RAISED_EXCEPTION"
@@ -31,7 +31,7 @@ def first_sentence(error: PySparkException) -> str:
 def reason_of(error: BaseException) -> str | None:
     """Why rows could not be computed, in a line, where the error itself only says where in Spark that was.
 
-    Of an exception in a user's Python it is that, with the line that raised it.
+    For an exception in a user's Python it is that exception, with the line that raised it.
     """
     if isinstance(error, PythonException):
         return _of_python(str(error))
@@ -39,7 +39,7 @@ def reason_of(error: BaseException) -> str | None:
         return None
     *outer, innermost = _causes(error)
     text = str(innermost.getMessage() or innermost.toString()).strip()
-    if outer and text == _END_OF_STREAM:  # of a Python worker that ended: what was read of it says so
+    if outer and text == _END_OF_STREAM:  # a Python worker has ended: the outer error says so
         text = str(outer[-1].getMessage() or text).strip()
     if text.startswith("Traceback"):
         return _of_python(text)
@@ -47,14 +47,14 @@ def reason_of(error: BaseException) -> str | None:
 
 
 def row_error_message(error: BaseException) -> str:
-    """What a row's computation raised: the error's class and message, in a line."""
+    """What the computation of a row raised: the error's class and message, in a line."""
     if isinstance(error, PySparkException) and not isinstance(error, PythonException):
         return first_sentence(error)
     return reason_of(error) or f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
 
 
 def raised_for_values(error: BaseException) -> str | None:
-    """What an expression or a function raised for the values it was given, in a line; None of any other error."""
+    """What an expression or a function raised for its arguments, in a line; None for any other error."""
     return row_error_message(error) if _OF_VALUES.search(full_text(error)) else None
 
 
@@ -63,11 +63,11 @@ def missing_file(error: BaseException) -> str | None:
     texts = [str(error)]
     if isinstance(error, Py4JJavaError):
         texts += [str(cause.toString()) for cause in _causes(error)]
-    return next((found[1] for text in texts if (found := _GONE.search(text))), None)
+    return next((match[1] for text in texts if (match := _GONE.search(text))), None)
 
 
 def full_text(error: BaseException) -> str:
-    """All that an error says, the exceptions of the JVM that it came from among it."""
+    """An error's whole text, with those of the JVM's exceptions that caused it."""
     parts = [str(error)]
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(10):
@@ -88,13 +88,13 @@ def _causes(error: Py4JJavaError) -> Iterator[Any]:
 
 
 def _of_python(text: str) -> str:
-    """The exception that a traceback ends with, and the last place in it that is not the library's or Spark's."""
+    """The exception at the end of a traceback, and the last place in it that is not Spark's."""
     lines = text.split("JVM stacktrace:", maxsplit=1)[0].rstrip().splitlines()
     ends = [
         n
         for n, line in enumerate(lines)
         if re.match(r"\w[\w.]*(Error|Exception|Warning|Exit|Interrupt)\b", line)
     ]
-    told = lines[ends[-1]].strip() if ends else lines[-1].strip()
-    places = [found for line in lines if (found := _PLACE.search(line)) and "pyspark" not in found[1]]
-    return f"{PurePath(places[-1][1]).name}, line {places[-1][2]}: {told}" if places else told
+    message = lines[ends[-1]].strip() if ends else lines[-1].strip()
+    places = [match for line in lines if (match := _PLACE.search(line)) and "pyspark" not in match[1]]
+    return f"{PurePath(places[-1][1]).name}, line {places[-1][2]}: {message}" if places else message

@@ -1,4 +1,4 @@
-"""Types of columns as others than PySpark have them: SQL, and Arrow."""
+"""Types of columns in SQL and in Arrow."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def sql_of(spark: SparkSession, kind: T.DataType) -> str:
-    """A type's text in SQL, the names of its fields quoted."""
+    """A type's text in SQL, with the names of its fields quoted."""
     session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's own text of a type quotes no field of a struct
     return str(session.parseDataType(kind.json()).sql())
 

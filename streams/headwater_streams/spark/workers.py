@@ -1,4 +1,4 @@
-"""Whether a session has anything that runs its tasks."""
+"""Whether a session has an executor."""
 
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,6 @@ def _may_have(_: "SparkSession") -> bool:
 
 @or_plainly(_may_have)
 def has_worker(spark: "SparkSession") -> bool:
-    """Whether there is an executor; a session in one process is its own."""
+    """Whether there is an executor; a local session is its own."""
     sc = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no door to executors
     return bool(sc.isLocal()) or len(sc.statusTracker().getExecutorInfos()) > 1  # the driver is one
