@@ -1,4 +1,4 @@
-"""Which checks speak of the columns that a frame has."""
+"""Which checks can be evaluated over a frame's columns."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from headwater_streams.base.check import Check
 
 
 def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The row checks that speak of the rows' columns."""
+    """The row checks whose columns the rows have."""
 
     def speaks(check: Check) -> bool:
         try:
@@ -23,7 +23,7 @@ def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
 
 
 def speaks_of(frame: DataFrame, check: Check) -> bool:
-    """Whether a check, of rows or of a batch, speaks of a frame's columns."""
+    """Whether a frame has the columns of a check, of rows or of a batch."""
     try:
         frame.select(_aggregate(check))
     except AnalysisException:

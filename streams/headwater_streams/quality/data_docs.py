@@ -1,8 +1,8 @@
 """Data Docs as single HTML files: great-expectations' own renderer in a page of ours that needs no network.
 
-The library's page loads scripts, styles and its logo from six other hosts. Its contents are kept; the page
-around them, the style and the little script that the contents need are the files beside this module, written
-into every page.
+The library's page loads scripts, styles and its logo from six other hosts. Here only its contents are used. The page
+around them, the style and the short script that the contents need are files beside this module, and are written into
+every page.
 """
 
 import html
@@ -28,22 +28,22 @@ def render_result(result: SuiteResult, validation: "ExpectationSuiteValidationRe
         warnings.simplefilter("ignore")
         from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 
-        shown = copy(validation)
-        shown.results = list(map(_as_text, validation.results))
+        escaped = copy(validation)
+        escaped.results = list(map(_as_text, validation.results))
         # A warning that does not hold leaves the suite passed: the page's own verdict must say the same.
-        shown.success = result.passed
-        document = ValidationResultsPageRenderer().render(shown)
+        escaped.success = result.passed
+        document = ValidationResultsPageRenderer().render(escaped)
         # The overview's first block repeats our heading, with a link to a page of the suite that we do not make.
         document.sections[0].content_blocks.pop(0)
         return str(_view()().render(document, run=result, **_assets()))
 
 
 def _as_text(validated: "ExpectationValidationResult") -> "ExpectationValidationResult":
-    """A result whose values are texts to a page: the renderer writes what records hold into it as it is."""
-    shown = copy(validated)
-    shown.result = _escaped(validated.result)
-    shown.exception_info = _escaped(validated.exception_info)
-    return shown
+    """A result with its values escaped: the renderer writes the values of records into the page as they are."""
+    escaped = copy(validated)
+    escaped.result = _escaped(validated.result)
+    escaped.exception_info = _escaped(validated.exception_info)
+    return escaped
 
 
 def _escaped(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Our expectations as great-expectations classes. Importing this imports great-expectations, which takes seconds.
 
-The library's own SQL expectation runs two queries over the table for each condition. These are aggregates of
-metrics of ours, which the library computes in one pass for the whole suite; rows are looked up only where a
-condition does not hold.
+The library's own SQL expectation runs two queries over the table for each condition. Ours are made of metrics that are
+aggregates, which the library computes in one pass for the whole suite. Rows are looked up only where a condition does
+not hold.
 """
 
 import html
@@ -63,8 +63,8 @@ class SqlAggregate(TableMetricProvider):  # type: ignore[misc]
 
 
 class FailingRows(TableMetricProvider):  # type: ignore[misc]
-    """How many rows a condition does not hold for, and for how many of them it cannot be worked out, as JSON; all those
-    of a suite are computed together."""
+    """The number of rows that a condition does not hold for, and of those for which it raises, as JSON; the numbers of
+    all conditions of a suite are computed together."""
 
     metric_name = _FAILING_ROWS
     value_keys = ("condition",)
@@ -87,8 +87,8 @@ class FailingRows(TableMetricProvider):  # type: ignore[misc]
 
 
 class SomeFailingRows(TableMetricProvider):  # type: ignore[misc]
-    """Some rows that a condition does not hold for, as JSON, and why it cannot be worked out for one; none are looked
-    for if their number is known to be 0."""
+    """Some rows that a condition does not hold for, as JSON, and why it raises for one; no query runs where there are
+    none."""
 
     metric_name = _SOME_FAILING_ROWS
     value_keys = ("condition",)
@@ -129,7 +129,7 @@ class SomeFailingRows(TableMetricProvider):  # type: ignore[misc]
 
 
 class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
-    """How many keys name more than one row, and some of them; shuffles the keys alone."""
+    """The number of keys that name more than one row, and some of them; only the keys are shuffled."""
 
     metric_name = _REPEATED_KEYS
     value_keys = ("columns",)
@@ -151,7 +151,7 @@ class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
 
 
 class ExpectRowsToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
-    """A SQL condition holds for each row; shows some for which it does not, or cannot be worked out."""
+    """A SQL condition holds for each row; shows some rows for which it does not hold, or raises."""
 
     condition: str
     metric_dependencies: ClassVar[tuple[str, ...]] = (_TABLE_ROWS, _FAILING_ROWS, _SOME_FAILING_ROWS)
@@ -177,7 +177,7 @@ class ExpectRowsToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
 
 
 class ExpectAggregateToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
-    """A SQL condition over aggregates of the table holds; shows what the aggregates came to."""
+    """A SQL condition over aggregates of the table holds; shows the values of the aggregates."""
 
     aggregate: str
     calls: list[str]
@@ -200,7 +200,7 @@ class ExpectAggregateToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
 
 
 class ExpectWhatIsKnown(BatchExpectation):  # type: ignore[misc]
-    """What cannot be evaluated: it has its verdict already, and shows why."""
+    """An expectation that cannot be evaluated and has its verdict already; shows the reason."""
 
     aggregate: str
     passed: bool
@@ -236,13 +236,13 @@ def to_great_expectations(expectation: SqlExpectation) -> BatchExpectation:
     """The great-expectations form of one of our expectations."""
     text = describe(expectation)
     # Data Docs put a description into the page as it is, and take $word for a parameter.
-    shown = html.escape(text).replace("$", "&#36;")
+    description = html.escape(text).replace("$", "&#36;")
     expectation_class, arguments = _CLASSES[expectation.kind], _arguments(expectation)
     if expectation.verdict is not None:
-        expectation_class, arguments = ExpectWhatIsKnown, _known(expectation.verdict)
+        expectation_class, arguments = ExpectWhatIsKnown, _verdict_arguments(expectation.verdict)
     return expectation_class(
         **arguments,
-        description=shown,
+        description=description,
         severity=expectation.severity,
         meta={"check": expectation.name, "text": text},
     )
@@ -268,13 +268,13 @@ def _arguments(expectation: SqlExpectation) -> dict[str, Any]:
     return {"condition": expectation.text}
 
 
-def _known(verdict: Verdict) -> dict[str, Any]:
+def _verdict_arguments(verdict: Verdict) -> dict[str, Any]:
     # The library's expectations have a metric; a constant one costs no pass of its own.
     return {"aggregate": "TRUE", "passed": verdict.passed, "reason": verdict.reason}
 
 
 def aggregate_of(expectation: SqlExpectation, frame: DataFrame) -> Column | None:
-    """The aggregate that tells whether an expectation holds; None for one that groups the rows."""
+    """The aggregate that says whether an expectation holds; None for an expectation that groups the rows."""
     arguments = _arguments(expectation)
     if "condition" in arguments:
         return failing_rows(frame, arguments["condition"])
@@ -289,7 +289,7 @@ def failing_rows(frame: DataFrame, condition: str) -> Column:
 
 
 def _why_one_raises(frame: DataFrame, condition: str) -> str:
-    """Why a condition cannot be worked out for the first row for which it raises."""
+    """Why a condition raises, for the first row for which it does."""
     try:
         frame.where(raises(condition)).limit(1).select(F.expr(condition)).collect()
     except PySparkException as error:
@@ -309,7 +309,7 @@ def describe(expectation: SqlExpectation) -> str:
 
 
 def observed_text(result: Mapping[str, Any]) -> str:
-    """A few words on what a great-expectations result saw, for those of any type."""
+    """What a great-expectations result observed, in a few words; for results of any type."""
     if "observed_value" in result:
         observed = result["observed_value"]
         return "" if observed is None else _short(observed)

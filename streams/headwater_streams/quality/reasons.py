@@ -1,4 +1,4 @@
-"""Why a condition cannot be worked out, as a result has it and as a person reads it."""
+"""Why a condition raises, as a result has it and as a person reads it."""
 
 import re
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
 NOT_WORKED_OUT = "not_worked_out"
-"""The detail of a result that says why its condition cannot be worked out for some row."""
+"""The detail of a result that says why its condition raises for some row."""
 
 
 def sentence_of(error: "PySparkException") -> str:

@@ -1,4 +1,4 @@
-"""What a suite found, and where it is kept: `<home>/quality/<table>/v<version>/result.json`."""
+"""The result of a suite, and where it is stored: `<home>/quality/<table>/v<version>/result.json`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,15 +18,15 @@ RESULT_FILE, DOCS_FILE = "result.json", "index.html"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome(Part):
-    """What one expectation found.
+    """The result of one expectation.
 
     Attributes:
-        name: The check's name, or the great-expectations type of a person's own expectation.
+        name: The check's name, or the great-expectations type of a user's own expectation.
         text: What was expected.
         severity: A `"warning"` does not fail the suite.
         passed: Whether it held; false if it could not be evaluated.
         observed: A few words: the share of unexpected rows, the values of the aggregates.
-        unexpected_count: The rows that violate it; None where rows are not what it judges.
+        unexpected_count: The number of rows that violate it; None where it does not judge single rows.
         unexpected_sample: A few of those rows, as JSON text.
         error: Why it could not be evaluated, at all or for some row; None if it was.
     """
@@ -58,23 +58,23 @@ class Outcome(Part):
     @classmethod
     def from_json(cls, value: Any) -> "Outcome":
         """The outcome that stands in a result."""
-        known = cls.checked(value)
-        return cls(**{**known, "unexpected_sample": tuple(known["unexpected_sample"])})
+        stored = cls.checked(value)
+        return cls(**{**stored, "unexpected_sample": tuple(stored["unexpected_sample"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuiteResult(Record):
-    """What a suite found in one version of a table.
+    """The result of a suite for one version of a table.
 
     Attributes:
         table: `schema.name`.
         version: The Delta version that was read.
         passed: No critical expectation was violated.
-        rows: How many rows the version holds.
-        ran_at: When, in UTC, as ISO 8601.
+        rows: The number of rows in the version.
+        ran_at: When the suite ran, in UTC, as ISO 8601.
         seconds: How long it took, without starting Spark.
         outcomes: One for each expectation.
-        skipped: Checks that the table cannot be judged by.
+        skipped: Checks that cannot judge the table.
         folder: Where result and Data Docs are.
     """
 
@@ -123,23 +123,23 @@ class SuiteResult(Record):
 
     @classmethod
     def from_json(cls, value: Any) -> "SuiteResult":
-        """The result as it was stored; its folder is where it was written to, and may have been moved since."""
-        known = cls.checked(value)
+        """The result as it was stored; its folder is where it was written, and may have been moved since."""
+        stored = cls.checked(value)
         return cls(
-            table=known["table"],
-            version=known["version"],
-            passed=known["passed"],
-            rows=known["rows"],
-            ran_at=known["ran_at"],
-            seconds=known["seconds"],
-            outcomes=tuple(Outcome.from_json(outcome) for outcome in known["outcomes"]),
-            skipped=tuple(Skipped.from_json(skipped) for skipped in known["skipped"]),
-            folder=Path(known["folder"]),
+            table=stored["table"],
+            version=stored["version"],
+            passed=stored["passed"],
+            rows=stored["rows"],
+            ran_at=stored["ran_at"],
+            seconds=stored["seconds"],
+            outcomes=tuple(Outcome.from_json(outcome) for outcome in stored["outcomes"]),
+            skipped=tuple(Skipped.from_json(skipped) for skipped in stored["skipped"]),
+            folder=Path(stored["folder"]),
         )
 
 
 def result_folder(home: Path, table: str, version: int) -> Path:
-    """Where the result of one version is kept."""
+    """Where the result of one version is stored."""
     return home / "quality" / table / f"v{version}"
 
 
@@ -147,7 +147,7 @@ def load_result(folder: Path) -> SuiteResult:
     """Reads a stored result.
 
     Raises:
-        DamagedFileError: There is none in that folder, or it is not what a run writes.
+        DamagedFileError: The folder has none, or it is not what a run writes.
         NewerFileError: A newer Headwater wrote it.
     """
     path = folder / RESULT_FILE
@@ -168,14 +168,14 @@ def stored_results(
     Args:
         home: The home.
         table: The table; all by default.
-        damaged: Is told of each result that cannot be read, which is left out.
+        damaged: Is called with the error of each result that cannot be read; the result is left out.
     """
-    found = []
-    if table is not None and not is_table_name(table):  # `*` would be all of them, and `..` none of them
+    results = []
+    if table is not None and not is_table_name(table):  # `*` would match all tables, and `..` another folder
         return []
     for path in matching(home / "quality", f"{table or '*'}/v*/{RESULT_FILE}"):
         try:
-            found.append(load_result(path.parent))
+            results.append(load_result(path.parent))
         except DamagedFileError as error:
             damaged(error)
-    return sorted(found, key=lambda result: (result.table, result.version))
+    return sorted(results, key=lambda result: (result.table, result.version))

@@ -1,4 +1,4 @@
-"""Runs a suite over one version of a table, and stores what it found with its Data Docs."""
+"""Runs a suite over one version of a table, and stores the result with its Data Docs."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ GX_RESULT_FILE = "great-expectations.json"
 
 
 class SuiteError(StreamsError):
-    """A suite cannot run as asked: no such version or key, nothing to expect, an ad hoc check that is no SQL."""
+    """A suite cannot run as requested: no such version or key, nothing to expect, an ad hoc check that is no SQL."""
 
 
 def run_suite(
@@ -42,8 +42,8 @@ def run_suite(
 ) -> SuiteResult:
     """Judges one version of a table and stores the result under `<home>/quality/<table>/v<version>/`.
 
-    The table is read at that version only, so that a job may write on; what is stored for the version before
-    is replaced as a whole.
+    The table is read at that version only, so that a job may go on writing. An earlier result for the version is
+    replaced as a whole.
 
     Args:
         spark: A session with Delta.
@@ -52,10 +52,10 @@ def run_suite(
         checks: The checks of the job that writes it, and any others.
         keys: The columns that name a row: expected to be present and unique.
         version: The Delta version; by default the newest.
-        extra: Gives a person's own great-expectations expectations; called once the library is imported.
+        extra: Gives a user's own great-expectations expectations; called once the library is imported.
 
     Raises:
-        SuiteError: The table or version is not there, a key is not one of its columns, nothing is expected, or
+        SuiteError: The table or version does not exist, a key is not one of its columns, nothing is expected, or
             `extra` gives no expectations.
         DamagedFileError: A file of the table is damaged.
     """
@@ -94,11 +94,11 @@ def _judged(
     if own:
         frame = frame.persist()  # each of the library's own expectations reads the table again
     try:
-        validation, known = validate(frame, table, pinned, expected, own)
+        validation, verdicts = validate(frame, table, pinned, expected, own)
     finally:
         frame.unpersist()
-    outcomes = tuple(_outcome(each, known) for each in validation.results)
-    if any(each.error for each in outcomes):  # an expectation that fails by itself ends nothing but itself
+    outcomes = tuple(_outcome(each, verdicts) for each in validation.results)
+    if any(each.error for each in outcomes):  # one that raises does not end the suite
         damaged = table_damage(Home(home).table(table))
         if damaged is not None:
             raise damaged
@@ -143,14 +143,14 @@ def _read(spark: "SparkSession", path: Path, table: str, version: int | None) ->
 def _applicable(
     frame: "DataFrame", expected: Sequence[SqlExpectation], checks: Sequence[Check]
 ) -> tuple[tuple[SqlExpectation, ...], tuple[Skipped, ...]]:
-    """Asks Spark which conditions the table's columns can answer; nothing is read."""
+    """The expectations that can be evaluated over the table's columns, as Spark's analyser says; nothing is read."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
     from headwater_streams.quality.sql_analysis import require_condition, showable
 
     on_input = {check.name for check in checks if check.on == "input"}
-    kept: list[SqlExpectation] = []
+    applicable: list[SqlExpectation] = []
     skipped: list[Skipped] = []
     for each in expected:
         try:
@@ -160,7 +160,7 @@ def _applicable(
                 frame.where(each.condition)
             elif each.kind == "aggregate":
                 frame.agg(F.expr(each.condition))
-            kept.append(replace(each, calls=showable(frame, each.calls)))
+            applicable.append(replace(each, calls=showable(frame, each.calls)))
         except ParseException as error:
             raise SuiteError(f"check {each.name!r} is not SQL: {sentence_of(error)}") from error
         except (AnalysisException, InvalidCheckError) as error:
@@ -172,7 +172,7 @@ def _applicable(
                     name=each.name, reason=f"it judges the job's input; the table cannot answer it ({why})"
                 )
             )
-    return tuple(kept), tuple(skipped)
+    return tuple(applicable), tuple(skipped)
 
 
 def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> list["Expectation"]:
@@ -182,26 +182,28 @@ def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> li
     if extra is None:
         return []
     try:
-        found = extra()
+        expectations = extra()
     except Exception as error:
         raise SuiteError(
             f"the function that gives expectations failed: {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(found, list | tuple) or not all(isinstance(each, Expectation) for each in found):
+    if not isinstance(expectations, list | tuple) or not all(
+        isinstance(each, Expectation) for each in expectations
+    ):
         raise SuiteError(
-            f"the function that gives expectations returned {found!r}; it returns a list of great-expectations' "
+            f"the function that gives expectations returned {expectations!r}; it returns a list of great-expectations' "
             "expectations, such as [gxe.ExpectColumnValuesToNotBeNull(column='delay')]"
         )
-    return list(found)
+    return list(expectations)
 
 
-def _outcome(validated: Any, known: Mapping[str, Verdict]) -> Outcome:
-    """One of great-expectations' results, ours or a person's own, as an outcome."""
+def _outcome(validated: Any, verdicts: Mapping[str, Verdict]) -> Outcome:
+    """One of great-expectations' results, of our expectation or a user's own, as an outcome."""
     from headwater_streams.quality.gx_expectations import observed_text
 
     config, result = validated.expectation_config, validated.result or {}
     meta = config.meta or {}
-    verdict = known.get(meta.get("check", ""))
+    verdict = verdicts.get(meta.get("check", ""))
     return Outcome(
         name=meta.get("check", config.type),
         text=meta.get("text") or config.description or f"{config.type} {_plain_arguments(config.kwargs)}",
@@ -215,7 +217,7 @@ def _outcome(validated: Any, known: Mapping[str, Verdict]) -> Outcome:
 
 
 def _raised(result: Mapping[str, Any]) -> str | None:
-    """Why a condition cannot be worked out for some row; None where it can be for each."""
+    """Why a condition raises for some row; None where it does not."""
     why: str | None = result.get("details", {}).get(NOT_WORKED_OUT)
     return why
 

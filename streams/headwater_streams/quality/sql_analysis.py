@@ -1,4 +1,5 @@
-"""What Spark says of a condition before a row is read: whether it is one, and which of its aggregates can be shown."""
+"""What Spark's analyser says before a row is read: whether an expression is a condition, and which aggregates of it
+can be shown."""
 
 from collections.abc import Iterable
 

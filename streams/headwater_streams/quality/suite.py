@@ -11,7 +11,7 @@ from headwater_streams.base.record import Part
 Severity = Literal["critical", "warning"]
 Kind = Literal["rows", "aggregate", "no_nulls", "unique"]
 
-# Where a row came from: a row that does not say cannot be audited or rebuilt.
+# Where a row came from: a row without these cannot be audited or rebuilt.
 COORDINATES = ("_topic", "_partition", "_offset")
 
 
@@ -27,8 +27,8 @@ class SqlExpectation:
         condition: Spark SQL that is never NULL; empty where `columns` say it all.
         text: The condition as its author wrote it.
         columns: For `"no_nulls"` and `"unique"`.
-        calls: The aggregates of an `"aggregate"`, to be shown with what they came to.
-        verdict: What is known of it already, None where it is to be evaluated.
+        calls: The aggregates of an `"aggregate"`, to be shown with their values.
+        verdict: The verdict that is known already; None where the expectation is to be evaluated.
     """
 
     name: str
@@ -43,10 +43,10 @@ class SqlExpectation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an expectation that cannot be evaluated.
+    """The verdict of an expectation that cannot be evaluated.
 
     Attributes:
-        passed: Whether it held: true only of a condition over the aggregates of no rows.
+        passed: Whether it counts as held: only a condition over aggregates of no rows does.
         reason: Why, in a sentence.
     """
 
@@ -64,12 +64,12 @@ class Skipped(Part):
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        """The same as it is stored."""
+        """The check as it is stored."""
         return {"name": self.name, "reason": self.reason}
 
     @classmethod
     def from_json(cls, value: Any) -> "Skipped":
-        """The same as it was stored."""
+        """The check as it was stored."""
         return cls(**cls.checked(value))
 
 
@@ -79,8 +79,8 @@ def expectations_for(
     """What to expect of a table with these columns.
 
     A batch check of a job's input is left out: the table holds another set of rows than one batch of the input.
-    Row checks of the input are kept, as no row that violates them should have come through; where the table
-    no longer has their columns, the runner finds out and leaves them out as well.
+    Row checks of the input are kept, as no row that violates them should be in the table. Where the table no longer
+    has their columns, the runner leaves them out as well.
 
     Args:
         checks: The checks of the job that writes the table.

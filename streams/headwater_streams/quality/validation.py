@@ -22,30 +22,30 @@ def validate(
     expected: Sequence[SqlExpectation],
     own: Sequence["Expectation"],
 ) -> tuple["ExpectationSuiteValidationResult", dict[str, Verdict]]:
-    """The library's result, and the verdicts of ours that cannot be evaluated, by name.
+    """The library's result, and the verdicts of our expectations that cannot be evaluated, by name.
 
-    The library evaluates all aggregates of a suite together, and one that raises ends them all. Then ours are asked
-    one by one which of them raise, and a person's own are evaluated each by itself.
+    The library evaluates all aggregates of a suite together, and one that raises ends them all. In that case our
+    expectations are tried one by one, and each of a user's own is evaluated by itself.
     """
     together = _validate(frame, table, version, expected, own)
     if not any(error_of(each) for each in together.results):
         return together, {}
-    told = _with_verdicts(frame, expected)
-    apart = [_validate(frame, table, version, told, [])] if told else []
+    judged = _with_verdicts(frame, expected)
+    apart = [_validate(frame, table, version, judged, [])] if judged else []
     apart += [_validate(frame, table, version, [], [each]) for each in own]
     together.results = [result for each in apart for result in each.results]
-    evaluated, held = len(together.results), sum(bool(each.success) for each in together.results)
+    evaluated, successful = len(together.results), sum(bool(each.success) for each in together.results)
     together.statistics = {
         "evaluated_expectations": evaluated,
-        "successful_expectations": held,
-        "unsuccessful_expectations": evaluated - held,
-        "success_percent": 100 * held / evaluated,
+        "successful_expectations": successful,
+        "unsuccessful_expectations": evaluated - successful,
+        "success_percent": 100 * successful / evaluated,
     }
-    return together, {each.name: each.verdict for each in told if each.verdict is not None}
+    return together, {each.name: each.verdict for each in judged if each.verdict is not None}
 
 
 def import_great_expectations() -> Any:
-    """The library, told to keep to itself: it calls home unless that is said before it is imported."""
+    """The library, without its analytics: it sends them unless the setting is made before the import."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -56,7 +56,7 @@ def import_great_expectations() -> Any:
 def _with_verdicts(frame: "DataFrame", expected: Sequence[SqlExpectation]) -> tuple[SqlExpectation, ...]:
     """Evaluates the expectations one by one, and gives those that raise their verdict.
 
-    Over no rows, aggregates that cannot be worked out (a share of nothing) break nothing, as in a job's batch of none.
+    Aggregates that raise for an empty table (a share of nothing) violate nothing, as in a job's empty batch.
     """
     from pyspark.errors import PySparkException
 
