@@ -1,1 +1,1 @@
-"""The operators of jobs: windows, joins, aggregates, deduplication; each declared and built here."""
+"""The operators of jobs: windows, joins, aggregates, deduplication; their declarations and their plans."""

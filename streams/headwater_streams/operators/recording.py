@@ -50,7 +50,7 @@ class _Replay:
 
 
 class _Done(BaseException):
-    """A function was called for the sake of this result; a user's `except Exception` lets it through."""
+    """Ends a function once its operator has this result; a user's `except Exception` does not catch it."""
 
     def __init__(self, result: DataFrame) -> None:
         self.result = result
@@ -133,13 +133,13 @@ def replaying(
 
 
 def is_recording() -> bool:
-    """Whether a function is called on empty input, to learn what it is."""
+    """Whether a function is called on empty input, for analysis."""
     return _recorder.get() is not None
 
 
 @contextmanager
 def counting(count: Callable[[DataFrame, Place], DataFrame]) -> Iterator[None]:
-    """Has `count` observe the rows that enter operators while the block runs."""
+    """Lets `count` observe the rows that enter operators while the block runs."""
     token = _counter.set(count)
     try:
         yield
@@ -149,14 +149,14 @@ def counting(count: Callable[[DataFrame, Place], DataFrame]) -> Iterator[None]:
 
 @contextmanager
 def taking(rows: DataFrame) -> Iterator[None]:
-    """Has the operator that is used in the block take these rows in place of those that it is handed."""
+    """Makes the operator in the block take these rows in place of those that it is handed."""
     count = _counter.get()
-    with counting(lambda _handed, place: rows if count is None else count(rows, place)):
+    with counting(lambda _rows, place: rows if count is None else count(rows, place)):
         yield
 
 
 def handed(function: Callable[..., Any], **inputs: DataFrame) -> DataFrame:
-    """The rows that a function hands to its operator; a recorder in force does not learn of it."""
+    """The rows that a function hands to its operator; a recorder in force does not see the call."""
     entered: list[DataFrame] = []
 
     def take(rows: DataFrame, _place: Place) -> DataFrame:

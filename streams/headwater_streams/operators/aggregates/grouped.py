@@ -7,8 +7,8 @@
     DL 3 min            d                                         DL: 1 row, 3 minutes
 
 No row is ever late, and nothing is ever dropped from Spark's state: it holds every key that was seen, for as long as
-the job lives. That is said with `state="unbounded"`; where keys keep coming (flights, sessions, users by address),
-take a window, whose state the watermark clears.
+the job lives. The job says so with `state="unbounded"`. Where new keys keep coming (flights, sessions, users by
+address), use a window, whose state the watermark clears.
 """
 
 from collections.abc import Sequence
@@ -60,17 +60,17 @@ def grouped(df: DataFrame, *, by: Sequence[str], state: str) -> Windowed:
     Args:
         df: Rows.
         by: The key's columns.
-        state: `"unbounded"`: that Spark keeps every key for ever is known and wanted.
+        state: `"unbounded"`: says that Spark keeps every key for ever.
 
     Returns:
         A grouping; call `.agg(...)` on it with Spark aggregates. The target's mode is "update", its keys are `by`;
-        the table is at all times the result over all rows so far, as Spark's complete mode would write it anew.
+        the table is at all times the result over all rows so far, as in Spark's complete mode.
 
     Example:
         hw.grouped(orders, by=["customer"], state="unbounded").agg(F.sum("amount").alias("spent"))
 
     Raises:
-        JobDefinitionError: A column is not there, `by` is empty, or `state` is something else.
+        JobDefinitionError: A column is missing, `by` is empty, or `state` is something else.
     """
     require_columns("grouped", df, by)
     if not by:

@@ -22,7 +22,7 @@ _NEWEST = "_newest"
 def latest(df: DataFrame, *, by: Sequence[str], order: str | Sequence[str], state: str) -> DataFrame:
     """The row of each key with the greatest `order`; of rows that tie, the one with the greatest other columns.
 
-    So the result depends on the rows alone, not on their order: NULL is less than anything.
+    The result therefore depends on the rows alone, not on their order. NULL is less than anything.
 
     Args:
         df: Rows; their columns can be ordered (no maps).
@@ -37,7 +37,7 @@ def latest(df: DataFrame, *, by: Sequence[str], order: str | Sequence[str], stat
         hw.latest(orders, by=["order_id"], order="ordered_at", state="unbounded")
 
     Raises:
-        JobDefinitionError: A column is not there, `by` is empty, or `state` is something else.
+        JobDefinitionError: A column is missing, `by` is empty, or `state` is something else.
     """
     require_list("latest", "by", by)
     first = (order,) if isinstance(order, str) else tuple(order)

@@ -13,7 +13,7 @@ from headwater_streams.spark.columns import col, cols
 def top(n: int, order: str, columns: Sequence[str] = ()) -> Column:
     """An aggregate: the `n` rows with the greatest `order`, greatest first, as an array of structs.
 
-    Rows that tie are told apart by the other columns, so the result depends on the rows alone, not on their order; rows
+    Rows that tie are ordered by the other columns, so the result depends on the rows alone, not on their order; rows
     whose `order` is NULL are left out. Spark's state holds `order` and `columns` of every row of an open window (it has
     no bounded aggregate of this kind), so use it in windows, not over all time.
 

@@ -1,4 +1,4 @@
-"""Deduplication: by offset or sequence (what was delivered again) and by key (what was written twice)."""
+"""Deduplication: by offset or sequence (records delivered again) and by key (records written twice)."""
 
 from headwater_streams.operators.dedup.by_key import ByKey, by_key
 from headwater_streams.operators.dedup.by_offset import ByOffset, by_offset
@@ -6,7 +6,7 @@ from headwater_streams.operators.dedup.by_sequence import BySequence, by_sequenc
 from headwater_streams.operators.dedup.intervals import IntervalSet
 
 Dedup = ByOffset | BySequence | ByKey
-"""What a job may remove before anything else looks at a row."""
+"""The deduplication of a job, which is done before anything else."""
 
 __all__ = [
     "ByKey",

@@ -1,4 +1,4 @@
-"""`by_key()`: removes what a producer wrote twice under new offsets, by columns of the rows.
+"""`by_key()`: removes records that a producer wrote twice under new offsets, by columns of the rows.
 
 within 1 hour     10:00     10:30     11:00     11:30
 key K              a                                      kept
@@ -16,11 +16,11 @@ from headwater_streams.base.errors import JobDefinitionError
 
 @dataclass(frozen=True)
 class ByKey:
-    """Of the rows of one key, those whose event times are at most `within` apart from one that was kept are removed.
+    """Removes a row whose event time is at most `within` away from that of a kept row with the same key.
 
-    Which of them is kept depends on the order in which they come: the first batch's, and in it the earliest. Keys are
-    remembered for `within` and the input's watermark: a row that comes later than the watermark is judged by what is
-    still known, and kept where nothing is.
+    Which row is kept depends on the order in which rows come: the first batch's, and in it the earliest. Keys are
+    remembered for `within` plus the input's watermark. A row that comes later than the watermark is judged by the keys
+    that are still remembered, and kept where its key is not.
 
     Attributes:
         columns: The key; NULL equals NULL.

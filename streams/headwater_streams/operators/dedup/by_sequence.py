@@ -1,4 +1,4 @@
-"""`by_sequence()`: removes records that a producer sent again, by the sequence numbers that it gave them itself.
+"""`by_sequence()`: removes records that a producer sent again, by the sequence numbers that the producer gave them.
 
 headers of a record        headwater-producer-id        who sends, any text
                            headwater-producer-epoch     decimal, greater each time that it starts anew
@@ -21,13 +21,14 @@ class BySequence:
 
     The headers are `headwater-producer-id` (any text), `headwater-producer-epoch` and `headwater-producer-sequence`
     (decimal numbers; a producer begins a greater epoch each time that it starts anew, and numbers each epoch's records
-    one by one). A record without these three counts by its own topic, partition and offset; one with some of them, or
-    with numbers that are none, goes to quarantine. State, in the ledger: the sequences seen of each id and epoch, as
-    intervals, one as long as none is missing; it grows with the number of producers and of their starts.
+    one by one). A record without these three counts by its own topic, partition and offset; one with only some of them,
+    or with something else than numbers, goes to quarantine. The state is in the ledger: the seen sequences of each id
+    and epoch, as intervals (a single one while no sequence is missing). It grows with the number of producers and of
+    their starts.
 
     Attributes:
-        max_jump: A sequence further than this beyond all seen of its producer is not believed: the record goes to
-            quarantine and the set stays as it is.
+        max_jump: A sequence further than this beyond all seen sequences of its producer is not believed: the record
+            goes to quarantine, and its sequence is not remembered.
     """
 
     max_jump: int = 10_000_000

@@ -62,7 +62,7 @@ class IntervalSet:
         return iter(self.pairs())
 
     def __len__(self) -> int:
-        """The number of intervals, which is what the set costs to keep."""
+        """The number of intervals, on which the set's size depends."""
         return len(self._starts)
 
     def __eq__(self, other: object) -> bool:

@@ -68,8 +68,10 @@ def account(before: Seen, after: Seen, batch: int, *, little: int = LITTLE) -> A
         little: How many origins are told whole each time.
     """
     if len(after) <= little or batch % WHOLE_EVERY == 0 or not before:
-        return Account({key: found.pairs() for key, found in after.items()}, None)
-    return Account(None, {key: found.pairs() for key, found in after.items() if found is not before.get(key)})
+        return Account({key: intervals.pairs() for key, intervals in after.items()}, None)
+    return Account(
+        None, {key: intervals.pairs() for key, intervals in after.items() if intervals is not before.get(key)}
+    )
 
 
 def carried(entry: LedgerEntry) -> ExtraValues:
@@ -94,19 +96,19 @@ class ColdOrigins:
         missing = [] if self.since is None else [name for name in names if name not in seen]
         if not missing:
             return seen
-        wanted = (
+        condition = (
             (pc.field("job") == self._job)
             & (pc.field("since") == self.since)
             & pc.field("origin").isin(missing)
         )
         with reading(self._table):
-            rows = dataset_of(self._table).to_table(filter=wanted)
+            rows = dataset_of(self._table).to_table(filter=condition)
         newest = rows.sort_by([("generation", "ascending"), ("batch", "ascending")])
-        found = {
+        cold = {
             row["origin"]: IntervalSet((each["start"], each["end"]) for each in row["intervals"])
             for row in newest.to_pylist()
         }
-        return {**found, **seen}
+        return {**cold, **seen}
 
     def let_go(self, before: Seen, seen: Seen, generation: int, batch: int) -> Seen:
         """What stays at hand; the origins touched longest ago are written to the table once they are too many.
@@ -137,8 +139,8 @@ class ColdOrigins:
             for key in gone
         ]
         write_deltalake(str(self._table), pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
-        left = set(gone)
-        return {key: found for key, found in seen.items() if key not in left}
+        moved = set(gone)
+        return {key: intervals for key, intervals in seen.items() if key not in moved}
 
 
 def take_over(table: Path, origin: Path, job: str, since: int) -> None:

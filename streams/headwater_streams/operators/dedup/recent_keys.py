@@ -1,4 +1,4 @@
-"""The keys of rows that were kept, as far back as a duplicate may come, and what they say about a batch.
+"""The keys of rows that were kept, as far back as a duplicate may come, and the duplicates of a batch.
 
 A key is two 64-bit hashes of the key columns with different seeds: 24 bytes for each row kept, with its time, in
 arrays sorted by the first hash. Arrays of like size are merged, so that there are few whatever the number of batches.
@@ -20,7 +20,7 @@ from headwater_streams.operators.dedup.verdicts import DUPLICATE
 from headwater_streams.spark.hashed import hash_parts
 
 KEY_SCHEMA = pa.schema([("key", pa.int64()), ("more", pa.int64()), ("at_us", pa.int64())])
-"""What is kept of a row: the two hashes and the event time in microseconds."""
+"""What is remembered of a row: the two hashes and the event time in microseconds."""
 
 _Key = tuple[int, int]
 
@@ -39,11 +39,11 @@ def key_columns(columns: Sequence[tuple[T.DataType, Column]], at_us: Column) -> 
 
 @dataclass(frozen=True)
 class KeyVerdicts:
-    """What a batch's keys say.
+    """The verdicts on a batch's rows.
 
     Attributes:
-        rows: The rows that are duplicates: what told them, and `_verdict`.
-        kept: The others' keys, in `KEY_SCHEMA`.
+        rows: The rows that are duplicates: their coordinates, and `_verdict`.
+        kept: The keys of the other rows, in `KEY_SCHEMA`.
     """
 
     rows: pa.Table
@@ -54,11 +54,11 @@ class RecentKeys:
     """Keys with the times of the rows that were kept for them.
 
     A row is a duplicate if a row of its key was kept whose event time is at most `within` from its own. Of several in
-    one batch the earliest is looked at first; of those of one time the one with the lowest coordinates.
+    one batch the earliest is judged first; of those of one time the one with the lowest coordinates.
     """
 
     def __init__(self, within_us: int, delay_us: int) -> None:
-        """Args: how far apart duplicates may be; how far behind the greatest time a row may be and still be judged."""
+        """Args: how far apart duplicates may be; how far behind the greatest time a row may be to be judged."""
         self._within_us, self._reach_us = within_us, within_us + delay_us
         self._chunks: list[pa.Table] = []
         self._newest_us: int | None = None
@@ -68,7 +68,7 @@ class RecentKeys:
 
     @classmethod
     def of(cls, dedup: ByKey, watermark: str) -> "RecentKeys":
-        """Those of a job, by its declaration and its input's."""
+        """The keys of a job, by its declaration and its input's watermark."""
         return cls(in_micros(parse_duration(dedup.within)), in_micros(parse_duration(watermark)))
 
     @property
@@ -80,12 +80,12 @@ class RecentKeys:
         """Finds the duplicates of a batch; nothing is remembered until `add`.
 
         Args:
-            batch: `KEY_SCHEMA`, and behind it what tells the rows: `_topic, _partition, _offset`, and a number where
-                rows share these.
+            batch: `KEY_SCHEMA`, followed by what identifies a row: `_topic, _partition, _offset`, and a number where
+                several rows have the same.
         """
-        told_by = [name for name in batch.column_names if name not in KEY_SCHEMA.names]
+        row_columns = [name for name in batch.column_names if name not in KEY_SCHEMA.names]
         key, more, at = (batch.column(name).to_numpy() for name in KEY_SCHEMA.names)
-        places = [(name, "ascending") for name in told_by]
+        places = [(name, "ascending") for name in row_columns]
         rank = np.empty(batch.num_rows, dtype=np.int64)
         rank[pc.sort_indices(batch, places).to_numpy()] = np.arange(batch.num_rows)
         order = np.lexsort((rank, at, more, key))
@@ -104,36 +104,36 @@ class RecentKeys:
                     duplicate[row] = True
                 else:
                     times.append(int(at[row]))
-        found = batch.select(told_by).filter(pa.array(duplicate))
-        verdicts = pa.array([DUPLICATE] * found.num_rows, pa.string())
+        duplicates = batch.select(row_columns).filter(pa.array(duplicate))
+        verdicts = pa.array([DUPLICATE] * duplicates.num_rows, pa.string())
         kept = batch.select(KEY_SCHEMA.names).filter(pa.array(~duplicate)).cast(KEY_SCHEMA)
-        return KeyVerdicts(found.append_column("_verdict", verdicts), kept)
+        return KeyVerdicts(duplicates.append_column("_verdict", verdicts), kept)
 
-    def add(self, kept: pa.Table) -> None:
+    def add(self, keys: pa.Table) -> None:
         """Remembers the keys of a batch that was committed, and forgets those that are too old."""
-        if not kept.num_rows:
+        if not keys.num_rows:
             return
-        newest = pc.max(kept["at_us"]).as_py()
+        newest = pc.max(keys["at_us"]).as_py()
         self._newest_us = newest if self._newest_us is None else max(newest, self._newest_us)
-        self._chunks.append(kept.combine_chunks().sort_by("key"))
+        self._chunks.append(keys.combine_chunks().sort_by("key"))
         while len(self._chunks) > 1 and self._chunks[-2].num_rows <= 2 * self._chunks[-1].num_rows:
             both = pa.concat_tables([self._chunks.pop(), self._chunks.pop()])
             recent = both.filter(pc.greater_equal(both["at_us"], self.horizon_us))
             self._chunks.append(recent.combine_chunks().sort_by("key"))
 
     def _has(self, keys: np.ndarray) -> np.ndarray:
-        found = np.zeros(len(keys), dtype=bool)
+        present = np.zeros(len(keys), dtype=bool)
         for chunk in self._chunks:
-            known = chunk["key"].to_numpy()
-            place = np.searchsorted(known, keys)
-            inside = place < len(known)
-            found[inside] |= known[place[inside]] == keys[inside]
-        return found
+            hashes = chunk["key"].to_numpy()
+            place = np.searchsorted(hashes, keys)
+            inside = place < len(hashes)
+            present[inside] |= hashes[place[inside]] == keys[inside]
+        return present
 
     def _times(self, key: _Key) -> Iterator[int]:
         for chunk in self._chunks:
-            known = chunk["key"].to_numpy()
-            start, end = np.searchsorted(known, key[0], "left"), np.searchsorted(known, key[0], "right")
+            hashes = chunk["key"].to_numpy()
+            start, end = np.searchsorted(hashes, key[0], "left"), np.searchsorted(hashes, key[0], "right")
             part = chunk.slice(start, end - start)
             for more, at in zip(part["more"].to_pylist(), part["at_us"].to_pylist(), strict=True):
                 if more == key[1]:

@@ -1,7 +1,7 @@
-"""Coordinates in runs: records that follow each other where they are and stood in the same order where they came from.
+"""Coordinates in runs: records that follow each other here as they did at their origin.
 
 A producer, a mirror or a shipper sends in order, so a batch of a million records is a handful of runs, and a resend
-begins another. To count runs costs Spark a tenth of what it costs to hand over every record.
+begins another. Counting runs takes Spark a tenth of the time of handing over every record.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _AHEAD = "_ahead"
 
 
 def coordinates(located: DataFrame, key: Column, at: Column) -> pa.Table:
-    """Where each record first stood, as `verdicts.judge` wants it: `key, at, _topic, _partition, _offset`.
+    """Where each record first stood, for `verdicts.judge`: `key, at, _topic, _partition, _offset`.
 
     Args:
         located: Records with `_topic, _partition, _offset`; it is read twice where a run has gaps (a compacted topic,

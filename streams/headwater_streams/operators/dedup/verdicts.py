@@ -1,4 +1,4 @@
-"""Which records of a batch were delivered before: decided on their coordinates alone, in arrays.
+"""Decides which records of a batch were delivered before, by their coordinates alone, in arrays.
 
 Only coordinates come to the driver (some 30 bytes a record, for one batch); the state is a set of intervals for each
 origin partition, whatever the number of records.
@@ -21,13 +21,13 @@ DUPLICATE, IMPLAUSIBLE = "duplicate", "implausible"
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What a batch's coordinates say.
+    """The verdicts on a batch's records.
 
     Attributes:
         rows: The records that are not new: `_topic, _partition, _offset, _verdict`.
         duplicates: How many of them were delivered before.
-        seen: The offsets seen once the batch is committed. What the batch did not touch is the very object that
-            was given; what it did is new, and stands behind the others.
+        seen: The offsets seen once the batch is committed. An origin that the batch did not touch has the same object
+            as before; one that it touched has a new object, and comes after the others.
     """
 
     rows: pa.Table
@@ -72,16 +72,16 @@ def judge(coordinates: pa.Table, seen: Seen, max_jump: int) -> Verdicts:
     for code, key in enumerate(names):
         rows = np.flatnonzero(codes == code)
         rows = rows[np.lexsort((offsets[rows], partitions[rows], topic_rank[rows], at[rows]))]
-        known = after[key] = after.pop(key, _NOTHING).copy()
-        limit = (known.end if known.end is not None else int(at[rows[0]])) + max_jump
+        of_key = after[key] = after.pop(key, _NOTHING).copy()
+        limit = (of_key.end if of_key.end is not None else int(at[rows[0]])) + max_jump
         implausible[rows] = at[rows] > limit
         rows = rows[at[rows] <= limit]
         repeated[rows[1:]] = at[rows[1:]] == at[rows[:-1]]
         first = rows[~repeated[rows]]
-        old = _inside(at[first], known)
+        old = _inside(at[first], of_key)
         repeated[first] |= old
         for start, end in _islands(at[first[~old]]):
-            known.add(start, end)
+            of_key.add(start, end)
     after = {key: intervals for key, intervals in after.items() if len(intervals)}
     chosen = np.flatnonzero(repeated | implausible)
     verdicts = pa.array(np.where(repeated[chosen], DUPLICATE, IMPLAUSIBLE), pa.string())
@@ -89,8 +89,8 @@ def judge(coordinates: pa.Table, seen: Seen, max_jump: int) -> Verdicts:
     return Verdicts(rows_out.append_column("_verdict", verdicts), int(repeated.sum()), after)
 
 
-def _inside(values: np.ndarray, known: IntervalSet) -> np.ndarray:
-    pairs = known.pairs()
+def _inside(values: np.ndarray, intervals: IntervalSet) -> np.ndarray:
+    pairs = intervals.pairs()
     if not pairs or not len(values):
         return np.zeros(len(values), dtype=bool)
     starts, ends = np.array(pairs).T

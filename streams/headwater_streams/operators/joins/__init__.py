@@ -1,4 +1,4 @@
-"""Join operators: each takes two DataFrames, what must be equal and a bound in time, and gives a DataFrame."""
+"""Join operators: each takes two DataFrames, the columns that must be equal and a bound in time."""
 
 from headwater_streams.operators.joins.as_of import AsOf, as_of
 from headwater_streams.operators.joins.enrich import enrich

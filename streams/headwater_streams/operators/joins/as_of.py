@@ -6,20 +6,20 @@
     forward                        w2                    w3
     nearest                        w2 (20 min, not 40)   w3 (10 min, not 50)
 
-A bound counts: a row at exactly the same time is its own answer in each direction, and one exactly `tolerance` away is
-near enough. Of two that are equally near the earlier is taken, of two at one time the greater one (compared column by
-column), so that the answer follows from the rows alone and not from the order in which they came.
+Bounds are inclusive: a right row at exactly the same time is the answer in each direction, and one exactly `tolerance`
+away is near enough. Of two that are equally near the earlier is taken, of two at one time the greater one (compared
+column by column), so that the answer follows from the rows alone and not from the order in which they came.
 
 Where the right side is a look-up (`hw.lookup`), a row is answered at once, by what the table holds then. Where both
-sides are streams, a row waits until its answer is *final*: until the right side's watermark says that no row can come
-any more that would be a better one.
+sides are streams, a row waits until its answer is *final*: until the right side's watermark says that no better row can
+come any more.
 
     right side's watermark        10:30 |                    11:10 |
     a (10:40), backward           waits                      w1: nothing at or before 10:40 can come any more
     a (10:40), forward            waits                      w2 (11:00): nothing before it can come any more
     b (11:50), backward           waits                      waits
 
-A right row behind that watermark is late. A left row never is: its answer can always be looked up.
+A right row behind that watermark is late. A left row is never late: its answer can always be looked up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ Direction = Literal["backward", "forward", "nearest"]
 How = Literal["left", "inner"]
 
 READ_BEFORE = "_read_before"
-"""A hidden column of a stream's rows: whether an earlier batch read the row, so that it is only looked at again."""
+"""A hidden column of a stream's rows: whether an earlier batch read the row; this batch then only looks at it again."""
 
 _LEFT, _RIGHT, _BACK, _AHEAD, _FOUND = "_l", "_r", "_back", "_ahead", "_found"
 _KEYS, _TIME, _SIDE = "_keys", "_time", "_side"
@@ -66,7 +66,7 @@ class AsOf:
         by: The columns that must be equal, by their names left and right.
         left_time: The left rows' event time.
         right_time: The right rows' event time.
-        direction: Where the right row is looked for.
+        direction: In which direction from `left_time` the right row is.
         tolerance: How far away it may be; None for any distance.
         how: Whether a left row without an answer is kept.
     """
@@ -80,18 +80,18 @@ class AsOf:
 
     @property
     def looks_ahead(self) -> timedelta:
-        """How long after a left row's time a better answer may stand."""
+        """How long after a left row's time a better answer may come."""
         return timedelta() if self.direction == "backward" else self.tolerance or timedelta.max
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Which left rows of two streams get their answers now: those final at `now_us` that were not at `before_us`.
+    """Which left rows of two streams get their answers now: those that are final at `now_us` and were not before.
 
     Attributes:
         before_us: The right side's watermark in the batch before, microseconds; None before the first.
         now_us: The right side's watermark now.
-        left: Observes `fresh`, the new left rows that came as far as to the operator.
+        left: Observes `fresh`, the new left rows that reached the operator.
         right: Observes `fresh`, the new right rows.
         answers: Observes `matched`, `unmatched`, `waiting` (new rows that wait) and `released` (rows that waited).
     """
@@ -107,9 +107,9 @@ _answering: ContextVar[Answering | None] = ContextVar("headwater_answering", def
 
 
 @contextmanager
-def answering(asked: Answering) -> Iterator[None]:
-    """While the block runs, `hw.as_of` over two streams gives the answers that became final."""
-    token = _answering.set(asked)
+def answering(request: Answering) -> Iterator[None]:
+    """While the block runs, `hw.as_of` over two streams gives the answers that have become final."""
+    token = _answering.set(request)
     try:
         yield
     finally:
@@ -179,60 +179,60 @@ def as_of(
     instead = record(spec) if both else None
     if instead is not None:
         return instead
-    asked = _answering.get() if both else None
+    request = _answering.get() if both else None
     if is_recording():
-        found = _outline(rows, right, spec, both=both)
-    elif asked is not None:
-        found = _final(left, right, spec, asked)
+        answered = _outline(rows, right, spec, both=both)
+    elif request is not None:
+        answered = _final(left, right, spec, request)
     else:
-        found = _found(rows, reveal(right, ROW_COLUMNS) if both else right, spec)
+        answered = _with_answers(rows, reveal(right, ROW_COLUMNS) if both else right, spec)
     if how == "inner" and not is_recording():
-        found = found.filter(F.col(_FOUND).isNotNull())
+        answered = answered.filter(F.col(_FOUND).isNotNull())
     visible = [col(_LEFT, name).alias(name) for name in left.columns]
     visible += [col(_FOUND, name).alias(name) for name in added]
     hidden = [col(_LEFT, name).alias(name) for name in coordinates]
     if both:
         partner = F.when(F.col(_FOUND).isNotNull(), source_range(_FOUND))
         hidden.append(F.array(source_range(_LEFT), partner).cast(SOURCES_TYPE).alias(SOURCES))
-    result = found.select(*visible, *hidden)
+    result = answered.select(*visible, *hidden)
     if not both:
         return hide(result, coordinates) if coordinates else result
     return operator_result(hide(result, [*coordinates, SOURCES]), left=left, right=right)
 
 
 def _outline(left: DataFrame, right: DataFrame, spec: AsOf, *, both: bool) -> DataFrame:
-    """The same columns by a plain join: what a function does besides is read from its plan."""
+    """The same columns by a plain join, for the analysis of what else a function's plan does."""
     right = reveal(right, ROW_COLUMNS) if both else right
     one = left.select(F.struct("*").alias(_LEFT))
     other = right.select(F.struct("*").alias(_FOUND))
     same = F.lit(True)
-    for here, there in spec.by:
-        same &= col(_LEFT, here) == col(_FOUND, there)
+    for left_name, right_name in spec.by:
+        same &= col(_LEFT, left_name) == col(_FOUND, right_name)
     return one.join(other, same, spec.how)
 
 
-def _found(left: DataFrame, right: DataFrame, spec: AsOf) -> DataFrame:
+def _with_answers(left: DataFrame, right: DataFrame, spec: AsOf) -> DataFrame:
     """Every left row as `_l`, and its answer as `_found`, a struct of the right row or NULL."""
     ahead = spec.direction != "backward"
     one = left.select(
-        _key_struct([here for here, _ in spec.by]).alias(_KEYS),
+        _key_struct([left_name for left_name, _ in spec.by]).alias(_KEYS),
         col(spec.left_time).alias(_TIME),
         F.lit(1).alias(_SIDE),
         F.struct("*").alias(_LEFT),
         F.lit(None).cast(right.select(F.struct("*")).schema[0].dataType).alias(_RIGHT),
     )
     complete = col(spec.right_time).isNotNull()
-    for _, there in spec.by:
-        complete &= col(there).isNotNull()
+    for _, right_name in spec.by:
+        complete &= col(right_name).isNotNull()
     other = right.filter(complete).select(
-        _key_struct([there for _, there in spec.by]).alias(_KEYS),
+        _key_struct([right_name for _, right_name in spec.by]).alias(_KEYS),
         col(spec.right_time).alias(_TIME),
         F.lit(0).alias(_SIDE),
         F.lit(None).cast(left.select(F.struct("*")).schema[0].dataType).alias(_LEFT),
         F.struct("*").alias(_RIGHT),
     )
     rows = one.unionByName(other)
-    # A running "last" is one pass over the sorted rows; right rows stand before left ones of the same time.
+    # A running "last" is one pass over the sorted rows; right rows come before left ones of the same time.
     if spec.direction != "forward":
         order = Window.partitionBy(_KEYS).orderBy(F.col(_TIME).asc(), _SIDE, _RIGHT)
         rows = rows.withColumn(_BACK, F.last(_RIGHT, ignorenulls=True).over(order))
@@ -266,44 +266,44 @@ def _found(left: DataFrame, right: DataFrame, spec: AsOf) -> DataFrame:
     return lefts.withColumn(_FOUND, chosen)
 
 
-def _final(left: DataFrame, right: DataFrame, spec: AsOf, asked: Answering) -> DataFrame:
-    """Like `_found`, of the left rows whose answers became final."""
+def _final(left: DataFrame, right: DataFrame, spec: AsOf, request: Answering) -> DataFrame:
+    """As `_with_answers`, for the left rows whose answers have become final."""
     names = [*ROW_COLUMNS, READ_BEFORE]
     fresh = F.count_if(~F.col(READ_BEFORE)).alias("fresh")
-    lefts = reveal(left, names).observe(asked.left, fresh)
-    rights = reveal(right, names).observe(asked.right, fresh)
-    now, before = _moment(asked.now_us), _moment(asked.before_us)
+    lefts = reveal(left, names).observe(request.left, fresh)
+    rights = reveal(right, names).observe(request.right, fresh)
+    now, before = _moment(request.now_us), _moment(request.before_us)
     time = F.col(_TIME)
-    # What is seen of the time behind the watermark is all that there will ever be; beyond it a better row may come.
-    known = rights.filter(col(spec.right_time) <= now)
-    found = _found(lefts, known, spec)
+    # Of the time behind the watermark all rows have come; beyond it a better row may come.
+    certain = rights.filter(col(spec.right_time) <= now)
+    with_answers = _with_answers(lefts, certain, spec)
     final_at = time
     if spec.direction != "backward":
         assert spec.tolerance is not None
         bound = F.expr(interval_sql(spec.tolerance))
         latest = time + bound
         if spec.direction == "nearest":
-            # What is found behind leaves only so much room for something nearer ahead.
+            # Once there is a row behind, only a row ahead that is nearer than it would be a better answer.
             latest = F.least(latest, F.timestamp_micros(2 * _us(time) - _us(col(_BACK, spec.right_time))))
         final_at = F.greatest(time, F.least(latest, col(_AHEAD, spec.right_time)))
     read_before = F.col(f"{_LEFT}.{READ_BEFORE}")
     is_final = F.coalesce(final_at <= now, F.lit(False))
     was_final = read_before & F.coalesce(final_at <= before, F.lit(False))
     matched = F.col(_FOUND).isNotNull()
-    judged = found.withColumn("_answered", is_final & ~was_final)
+    judged = with_answers.withColumn("_answered", is_final & ~was_final)
     answered = F.col("_answered")
-    counted = judged.observe(
-        asked.answers,
+    observed = judged.observe(
+        request.answers,
         F.count_if(answered & matched).alias("matched"),
         F.count_if(answered & ~matched).alias("unmatched"),
         F.count_if(~read_before & ~answered).alias("waiting"),
         F.count_if(read_before & answered).alias("released"),
     )
-    return counted.filter(answered)
+    return observed.filter(answered)
 
 
 def _key_struct(names: Sequence[str]) -> Column:
-    # Named alike on both sides, so that the structs are of one type.
+    # The names are the same on both sides, so that the structs have one type.
     return F.struct(*[col(name).alias(f"k{i}") for i, name in enumerate(names)], F.lit(0).alias("_"))
 
 

@@ -1,4 +1,4 @@
-"""What every join does with columns: names checked, both sides told apart, coordinates carried through."""
+"""What every join does with columns: it checks names, keeps the sides apart, and carries coordinates through."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +29,7 @@ def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[st
 
 
 def require_apart(operator: str, left: DataFrame, right: DataFrame, once: Sequence[str]) -> None:
-    """Checks that no column stands on both sides but those that stand once in the result.
+    """Checks that no column is on both sides, except those that the result has once.
 
     Raises:
         JobDefinitionError: One does.
@@ -42,7 +42,7 @@ def require_apart(operator: str, left: DataFrame, right: DataFrame, once: Sequen
 
 
 def require_equatable(operator: str, left: DataFrame, right: DataFrame, keys: Mapping[str, str]) -> None:
-    """Checks that the columns of a key can be compared, whatever they hold.
+    """Checks that the columns of a key can be compared, for any values.
 
     Args:
         operator: Its name.
@@ -51,23 +51,23 @@ def require_equatable(operator: str, left: DataFrame, right: DataFrame, keys: Ma
         keys: The key's columns, by their names on the left and on the right.
 
     Raises:
-        JobDefinitionError: One holds a map, or Spark would read a text as another type and fail on the first that is
-            none.
+        JobDefinitionError: One holds a map, or Spark would cast texts to another type and fail on the first that it
+            cannot cast.
     """
-    for here, there in keys.items():
-        kinds = [side.schema[name].dataType for side, name in ((left, here), (right, there))]
-        told = [type_name(kind) for kind in kinds]
+    for left_name, right_name in keys.items():
+        kinds = [side.schema[name].dataType for side, name in ((left, left_name), (right, right_name))]
+        type_names = [type_name(kind) for kind in kinds]
         odd = next(filter(None, map(odd_text, kinds)), None)
         if odd is not None:
-            raise JobDefinitionError(f"{operator}: the key {here!r} {odd}")
-        if any("MAP<" in kind for kind in told):
+            raise JobDefinitionError(f"{operator}: the key {left_name!r} {odd}")
+        if any("MAP<" in kind for kind in type_names):
             raise JobDefinitionError(
-                f"{operator}: {here!r} holds a map, and maps cannot be compared; take another key"
+                f"{operator}: {left_name!r} holds a map, and maps cannot be compared; take another key"
             )
         if sum(isinstance(kind, T.StringType) for kind in kinds) == 1:
             raise JobDefinitionError(
-                f"{operator}: {here!r} is {told[0]} on the left side, and {there!r} is {told[1]} on the right; cast "
-                "one, for Spark would fail on the first text that is none"
+                f"{operator}: {left_name!r} is {type_names[0]} on the left side, and {right_name!r} is {type_names[1]} "
+                "on the right; cast one, for Spark would fail on the first text that is none"
             )
 
 
@@ -85,7 +85,7 @@ def require_comparable(operator: str, df: DataFrame) -> None:
 
 
 def revealed(rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
-    """The rows with their coordinates, where they have some (in a union the input, too), and the names of these."""
+    """The rows with their coordinates, where they have some (in a union also the input), and the coordinates' names."""
     if not has_hidden(rows, OFFSET):
         return rows, ()
     names = (*ROW_COLUMNS, INPUT) if has_hidden(rows, INPUT) else ROW_COLUMNS

@@ -40,9 +40,9 @@ def enrich(
     Args:
         rows: The rows.
         table: The look-up, of `hw.lookup(...)` or any static DataFrame, with one row for each key.
-        on: The key's columns where both call them so, `["carrier"]`, or by their names here and there,
-            `{"dest": "code"}`. NULL is no key.
-        how: `"left"` keeps a row that the table does not have, with NULLs; `"inner"` leaves it out, and the ledger
+        on: The key's columns, by the name that both have, `["carrier"]`, or by the rows' name and the table's,
+            `{"dest": "code"}`. A NULL matches nothing.
+        how: `"left"` keeps a row whose key the table does not have, with NULLs; `"inner"` leaves it out, and the ledger
             counts it as filtered.
 
     Returns:
@@ -70,8 +70,8 @@ def enrich(
     visible = rows.columns
     left, hidden = revealed(rows)
     condition = F.lit(True)
-    for here, there in keys.items():
-        condition &= col("l", here) == col("r", there)
+    for row_key, table_key in keys.items():
+        condition &= col("l", row_key) == col("r", table_key)
     joined = left.alias("l").join(table.alias("r"), condition, how)
     result = joined.select(
         *[col("l", name) for name in (*visible, *hidden)], *[col("r", name) for name in added]
@@ -81,7 +81,7 @@ def enrich(
 
 @contextmanager
 def trusting(trusted: bool) -> Iterator[None]:
-    """While the block runs, look-ups are taken to have unique keys if `trusted`; otherwise they are looked at."""
+    """While the block runs, look-ups are taken to have unique keys if `trusted`; otherwise their keys are checked."""
     token = _trusted.set(trusted)
     try:
         yield
@@ -100,13 +100,13 @@ def require_unique(operator: str, table: DataFrame, keys: Sequence[str]) -> None
     whole = F.lit(True)
     for name in keys:
         whole &= col(name).isNotNull()
-    counted = table.filter(whole).groupBy(*cols(keys)).agg(F.count(F.lit(1)).alias("_count"))
-    twice = counted.filter("_count > 1").limit(_NAMED).collect()
+    counts = table.filter(whole).groupBy(*cols(keys)).agg(F.count(F.lit(1)).alias("_count"))
+    twice = counts.filter("_count > 1").limit(_NAMED).collect()
     if twice:
-        told = "; ".join(
+        repeated = "; ".join(
             ", ".join(f"{name}={row[name]!r}" for name in keys) + f" {row['_count']} times" for row in twice
         )
         raise LookupKeyError(
-            f"{operator}: the look-up has several rows for one key ({told}), and rows would be doubled; "
+            f"{operator}: the look-up has several rows for one key ({repeated}), and rows would be doubled; "
             "nothing of the batch was committed"
         )

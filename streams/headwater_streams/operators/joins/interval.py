@@ -5,8 +5,8 @@
                               |<-- within -->|      |<-- within -->|
 
 R joins L when the keys are equal and `left_time <= right_time <= left_time + within`. A row waits in state until
-the watermark says that no partner can come any more, and is then *expired*; one with NULL in its key, which equals
-nothing, at once.
+the watermark says that no partner can come any more, and then *expires*. A row with NULL in its key, which equals
+nothing, expires at once.
 
     inner   L1-R1  L1-R3
     left    L1-R1  L1-R3  L2-NULL        L2 when it expires: not before the watermark has passed its bound
@@ -52,8 +52,8 @@ class IntervalJoin:
         on: The columns that are equal.
         left_time: The left rows' event time.
         right_time: The right rows' event time.
-        within: The most that the right row may come after the left one.
-        how: Which rows without a partner are in the result, or that left rows with one are.
+        within: How long after the left row the right one may be, at most.
+        how: Which rows without a partner are in the result; for `semi`, only left rows with one.
     """
 
     on: tuple[str, ...]
@@ -73,7 +73,7 @@ class IntervalJoin:
         condition = (right_time >= left_time) & (right_time <= left_time + F.expr(interval_sql(self.within)))
         for name in self.on:
             left, right = col("l", name), col("r", name)
-            # Spark's outer join of streams looks NULL up in its state like any key; as a batch it does not join it.
+            # Spark's outer join of streams looks NULL up in its state like any key; of batches it does not join NULL.
             condition &= (left == right) & left.isNotNull() & right.isNotNull()
         return condition
 
@@ -133,32 +133,32 @@ def join(
         left, right = reveal(left, ROW_COLUMNS), reveal(right, ROW_COLUMNS)
         hidden = [_either(name, spec) for name in ROW_COLUMNS]
         hidden.append(_sources(spec).cast(SOURCES_TYPE).alias(SOURCES))
-    # Spark's outer join emits what leaves the state without a partner: that is how expired rows are counted. Of what is
-    # no stream, a semi join is done at once; of streams the stage picks each left row's first pair.
+    # Spark's outer join emits rows that leave the state without a partner: so expired rows are counted. A semi join of
+    # batches is Spark's own; of streams the stage picks each left row's first pair.
     streaming = left.isStreaming
     kind = "full_outer" if streaming else {"full": "full_outer", "semi": "left_semi"}.get(how, how)
     lefts, rights = observed(left, "left").alias("l"), observed(right, "right").alias("r")
     joined = lefts.join(rights, spec.condition(), kind)
     if streaming:
-        joined = _kept(joined, spec)
+        joined = _in_result(joined, spec)
     result = joined.select(*visible, *hidden)
     return operator_result(hide(result, [*ROW_COLUMNS, SOURCES]) if traced else result, **sides)
 
 
-def _kept(joined: DataFrame, spec: IntervalJoin) -> DataFrame:
+def _in_result(joined: DataFrame, spec: IntervalJoin) -> DataFrame:
     no_left, no_right = col("l", spec.left_time).isNull(), col("r", spec.right_time).isNull()
-    observed = joined.observe(
+    judged = joined.observe(
         EXPIRED_METRIC,
         F.count_if(~no_left & ~no_right).alias("pairs"),
         F.count_if(no_right).alias("expired_left"),
         F.count_if(no_left).alias("expired_right"),
     )
-    kept = ~no_left & ~no_right
+    is_in_result = ~no_left & ~no_right
     if "left" in spec.keeps:
-        kept |= no_right
+        is_in_result |= no_right
     if "right" in spec.keeps:
-        kept |= no_left
-    return observed.filter(kept)
+        is_in_result |= no_left
+    return judged.filter(is_in_result)
 
 
 def _either(name: str, spec: IntervalJoin) -> Column:
@@ -168,7 +168,7 @@ def _either(name: str, spec: IntervalJoin) -> Column:
 
 
 def _sources(spec: IntervalJoin) -> Column:
-    """The places of the left and the right row, NULL for one that is not there."""
+    """The places of the left and the right row, NULL for a missing one."""
     left, right = (F.when(F.col(f"{side}.{OFFSET}").isNotNull(), source_range(side)) for side in ("l", "r"))
     return F.array(left, F.lit(None) if spec.how == "semi" else right)
 

@@ -21,10 +21,11 @@ from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> DataFrame:
     """Puts the rows of several frames under each other, by the names of their columns.
 
-    In a job that is a row-by-row function over several inputs, topics or tables, or on the way to a window. A window
-    over a union reads it as one stream, which the library puts into a table (`<target>__ingest_union`): its greatest
-    time, of the column that the window is over, is that of all inputs together, so rows of an input that is behind the
-    others by more than the longest of their delays are late. Joins over a union read the table of a row-by-row job.
+    It is for jobs that are a row-by-row function over several inputs (topics or tables), or on the way to a window. A
+    window over a union reads it as one stream, which the library writes into a table (`<target>__ingest_union`). The
+    stream's greatest time is that of all inputs together, in the window's time column. So rows of an input that is
+    behind the others by more than the longest of their delays are late. Joins over a union read the table of a
+    row-by-row job.
 
     Args:
         first: Rows; the result has their columns in their order.
@@ -32,8 +33,8 @@ def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> 
         allow_missing: Whether a column that not all of them have is NULL in the others; else it is refused.
 
     Returns:
-        The rows of all, each as often as it is there. Of two tables that have rows of one record, a job with
-        `by_offset()` keeps the one that it reads first.
+        The rows of all frames, with repetitions. Where two tables have rows of one record, a job with `by_offset()`
+        keeps the one that it reads first.
 
     Example:
         hw.union(orders, returns, allow_missing=True)
@@ -61,13 +62,14 @@ def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> 
 
 
 def _require_like_types(frames: Sequence[DataFrame]) -> None:
-    """Numbers become the wider ones; what Spark would read from a text may be none, and it would stop there."""
-    known: dict[str, tuple[int, T.DataType]] = {}
+    """Refuses a text beside another type: Spark would cast the texts, and stop at one that it cannot cast. Numbers
+    become the wider type."""
+    kinds: dict[str, tuple[int, T.DataType]] = {}
     for place, frame in enumerate(frames):
         for column in frame.schema.fields:
             if isinstance(column.dataType, T.NullType):
                 continue
-            before, kind = known.setdefault(folded(column.name), (place, column.dataType))
+            before, kind = kinds.setdefault(folded(column.name), (place, column.dataType))
             if isinstance(kind, T.StringType) is not isinstance(column.dataType, T.StringType):
                 raise JobDefinitionError(
                     f"union: {column.name!r} is {type_name(kind)} in the {_ordinal(before)} frame and "

@@ -1,4 +1,4 @@
-"""Window operators: each takes a DataFrame, its time column and its bounds, and gives a DataFrame."""
+"""Window operators: each takes a DataFrame, its time column and the windows' bounds."""
 
 from headwater_streams.operators.windows.count import CountedRows, CountWindow, count_window
 from headwater_streams.operators.windows.cumulative import CumulativeWindow, cumulative

@@ -12,10 +12,10 @@ Rows of one time follow each other by topic, partition and offset, so the window
 which the rows come. `window_start` and `window_end` are the times of a window's first and last row.
 
 A window is written once, when it is full and the watermark has reached its last row: until then a row may come that
-belongs before that one. One that is not full is not written, however long it waits: its rows stay in the job's state,
-and a function that is called on a plain DataFrame leaves it out likewise.
+belongs before that one. A window that is not full is not written, however long it waits: its rows stay in the job's
+state. A function that is called on a plain DataFrame leaves it out, too.
 
-A row is late when `time <= _seen_until - delay`. It would shift all windows after it, so it is in none.
+A row is late when `time <= _seen_until - delay`. It would shift all windows after it, so it is in no window.
 
 The state is a number for each key that was ever seen, and the rows that are in no written window yet. It grows with the
 number of keys; `runtime.stages.open_rows` says where it is.
@@ -54,7 +54,7 @@ from headwater_streams.spark.plan_shape import plan_shape
 NUMBER = "_number"
 """A row's number among those of its key, from 0."""
 _INDEX, _START, _END, _PLACES = "_window_index", "_window_start", "_window_end", "_places"
-_TAKEN = "headwater_taken"
+_TRIED_METRIC = "headwater_taken"
 _OWN = (_INDEX, _START, _END, ROWS, _PLACES)
 
 
@@ -80,14 +80,14 @@ class CountWindow(WindowSpec):
 
 
 Placing = Callable[[DataFrame, CountWindow], DataFrame]
-"""Gives, of the rows that come to a count window and of those that came before, the ones whose windows are written now,
-each with its `_number`."""
+"""Gives the rows whose windows are written now, each with its `_number`, from the rows that come to a count window and
+those that wait in its state."""
 _placing: ContextVar[Placing | None] = ContextVar("headwater_placing", default=None)
 
 
 @contextmanager
 def placing(place: Placing) -> Iterator[None]:
-    """While the block runs, `hw.count_window` is about the rows that `place` gives."""
+    """While the block runs, `hw.count_window` aggregates the rows that `place` gives."""
     token = _placing.set(place)
     try:
         yield
@@ -124,7 +124,7 @@ class CountedRows:
                     "count_window: the rows lost their coordinates on the way; use select, withColumn and filter on "
                     "the input itself"
                 )
-            # What the state holds of a row is a part of its shape.
+            # The columns that the state holds are a part of the state's shape.
             state = [F.collect_list(F.struct(*needed)).alias(_PLACES)]
             placed = rows.withColumn(NUMBER, F.lit(0).cast("long"))
         else:
@@ -154,8 +154,8 @@ def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ())
         df: Rows with a timestamp column `time`.
         time: The event-time column, by which the rows are in order.
         size: How many rows a window has.
-        by: The columns that name whose windows they are; by default all rows together are in one series, which one task
-            puts in order.
+        by: The columns of the key; each key has a series of windows. By default all rows are in one series, which one
+            task sorts.
 
     Returns:
         A grouping; call `.agg(...)` on it with Spark aggregates. The target's mode is "append". The aggregates are
@@ -165,7 +165,7 @@ def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ())
         hw.count_window(orders, "ordered_at", 100, by=["customer"]).agg(F.sum("amount").alias("spent"))
 
     Raises:
-        JobDefinitionError: A column is not there, or the size is not a whole number of rows.
+        JobDefinitionError: A column is missing, or the size is not a whole number of rows.
     """
     require_columns("count_window", df, by, time, gives=(*BOUNDS, _INDEX.removeprefix("_")))
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
@@ -174,7 +174,7 @@ def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ())
 
 
 def key_of(spec: CountWindow) -> list[Column]:
-    """A key's columns; without any, all rows have the same."""
+    """A key's columns; without `by` all rows have the same key."""
     return cols(spec.by) or [F.lit(0)]
 
 
@@ -186,32 +186,32 @@ def _placed(rows: DataFrame, spec: CountWindow) -> DataFrame:
             f.name for f in rows.schema.fields if "map<" in f.dataType.simpleString()
         }  # they have no order
         ties = tuple(name for name in rows.columns if name not in maps)
-    known = rows.filter(col(spec.time).isNotNull())
+    timed = rows.filter(col(spec.time).isNotNull())
     ordered = Window.partitionBy(*key_of(spec)).orderBy(*cols((spec.time, *ties)))
-    numbered = known.withColumn(NUMBER, F.row_number().over(ordered).cast("long") - 1)
+    numbered = timed.withColumn(NUMBER, F.row_number().over(ordered).cast("long") - 1)
     count = F.count(F.lit(1)).over(Window.partitionBy(*key_of(spec)))
     full = numbered.withColumn("_count", count).filter(spec.index(NUMBER) < spec.index("_count"))
     return full.drop("_count")
 
 
 def _tried(rows: DataFrame, together: DataFrame) -> DataFrame:
-    """Rows of which what the aggregates take is worked out when they come.
+    """Rows for which the aggregates' arguments are computed in the batch that reads them.
 
-    One for which that raises would else do so in a later batch, once its window is full, and is not to be found among
-    the rows of that one.
+    A row for which one raises would else raise in a later batch, once its window is full, and could not be found among
+    the rows of that batch.
     """
-    taken = arguments_that_may_raise(together)
-    if not taken:
+    arguments = arguments_that_may_raise(together)
+    if not arguments:
         return rows
-    # Spark would not work out for a count what is never NULL.
+    # Spark does not compute the argument of a count where it is never NULL.
     worked_out = [
-        F.count(F.when(F.col(OFFSET) >= 0, each)).alias(f"taken_{n}") for n, each in enumerate(taken)
+        F.count(F.when(F.col(OFFSET) >= 0, each)).alias(f"taken_{n}") for n, each in enumerate(arguments)
     ]
-    return rows.observe(_TAKEN, *worked_out)
+    return rows.observe(_TRIED_METRIC, *worked_out)
 
 
 def _needed(rows: DataFrame, spec: CountWindow, together: DataFrame | None) -> list[Column]:
-    """The columns that the windows are made of: no others are kept in state. Without coordinates all, for the order.
+    """The columns that the windows need: the state keeps no others. Without coordinates all, as the order needs them.
 
     Args:
         rows: The rows.
@@ -222,10 +222,10 @@ def _needed(rows: DataFrame, spec: CountWindow, together: DataFrame | None) -> l
         return cols(tuple(rows.columns))
     node = plan_shape(together).root
     used = {column.name for child in node.children for column in child.columns if column.id in node.named}
-    wanted = {spec.time, *spec.by, *PLACE, *used}
+    needed = {spec.time, *spec.by, *PLACE, *used}
     if node.kind != "Aggregate":  # the analyser took the aggregates apart
-        wanted = set(rows.columns) - (set(ROW_COLUMNS) - {*PLACE})
-    return cols(tuple(name for name in rows.columns if name in wanted))
+        needed = set(rows.columns) - (set(ROW_COLUMNS) - {*PLACE})
+    return cols(tuple(name for name in rows.columns if name in needed))
 
 
 def _ranges(places: Column) -> Column:
@@ -233,7 +233,7 @@ def _ranges(places: Column) -> Column:
 
     def same(one: Column, other: Column) -> Column:
         equal = (one[TOPIC] == other[TOPIC]) & (one[PARTITION] == other[PARTITION])
-        return F.coalesce(equal, F.lit(False))  # before the first and behind the last there is none
+        return F.coalesce(equal, F.lit(False))  # NULL before the first place and after the last
 
     first = F.filter(places, lambda x, i: ~same(x, F.get(places, i - 1)))
     last = F.filter(places, lambda x, i: ~same(x, F.get(places, i + 1)))

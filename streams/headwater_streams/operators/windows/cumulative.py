@@ -9,8 +9,8 @@
     09:05 a            a                                       in all three of the hour
     09:25 b                      b                             in [09:00, 09:40) and [09:00, 10:00)
 
-Late is as for hopping windows: late when the whole period is closed, partly late when some of its steps are.
-Windows of a period begin alike, so it takes `window_start` and `window_end` together to name one.
+A row is late when the whole period is closed, and partly late when some of its steps are, as with hopping windows.
+Windows of a period have the same start, so only `window_start` and `window_end` together name one.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def cumulative(df: DataFrame, time: str, size: str, step: str, *, by: Sequence[s
         hw.cumulative(orders, "ordered_at", "1 day", "1 hour").agg(F.sum("amount").alias("revenue_so_far"))
 
     Raises:
-        JobDefinitionError: A column is not there, a duration is none, or `size` is not a multiple of `step`.
+        JobDefinitionError: A column is missing, a duration is not valid, or `size` is not a multiple of `step`.
     """
     require_columns("cumulative", df, by, time, gives=BOUNDS)
     spec = CumulativeWindow(time, parse_duration(size), parse_duration(step), tuple(by))

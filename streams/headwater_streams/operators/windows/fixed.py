@@ -1,4 +1,4 @@
-"""Windows of fixed times, which a row's time alone names: what tumbling, hopping and cumulative windows share."""
+"""Windows at fixed times, which follow from a row's time alone: what tumbling, hopping and cumulative windows share."""
 
 from datetime import timedelta
 
@@ -13,8 +13,8 @@ from headwater_streams.spark.columns import col
 class FixedWindow(FoldedWindow):
     """Windows that begin every `period` since the epoch, in UTC, none longer than `size`.
 
-    A row is in windows of all starts from its first to its last; where windows do not overlap, or begin alike, these
-    are the same.
+    A row is in windows of all starts from its first to its last; where windows do not overlap, or have the same start,
+    these two are equal.
     """
 
     size: timedelta

@@ -59,17 +59,18 @@ class Windowed:
 def require_columns(
     operator: str, df: DataFrame, by: Sequence[str], *others: str, gives: Collection[str] = ()
 ) -> None:
-    """Checks that the columns an operator names, those of `by` and others, are there and can be compared.
+    """Checks that the columns an operator names, those of `by` and others, exist and can be compared.
 
     Args:
         operator: Its name.
-        df: What it was handed.
+        df: Its input.
         by: The columns that its result has.
         others: The others that it names.
         gives: The columns that it adds to these.
 
     Raises:
-        JobDefinitionError: One is not, `by` is one text or names a column twice, or there is no DataFrame.
+        JobDefinitionError: One is missing or cannot be compared, `by` is one text or names a column twice, or `df` is
+            no DataFrame.
     """
     require_frame(f"{operator}: it was handed", df)
     require_list(operator, "by", by)
@@ -80,10 +81,10 @@ def require_columns(
     twice = named_twice(by)
     if twice is not None:
         raise JobDefinitionError(f"{operator}: by= names {twice!r} twice")
-    taken = next((name for name, _ in twins(by, gives)), None) or next((n for n in by if n in gives), None)
-    if taken is not None:
+    clash = next((name for name, _ in twins(by, gives)), None) or next((n for n in by if n in gives), None)
+    if clash is not None:
         raise JobDefinitionError(
-            f"{operator}: by= names {taken!r}, and a column that the windows add is called so; rename it before"
+            f"{operator}: by= names {clash!r}, and a column that the windows add is called so; rename it before"
         )
     maps = [name for name in names if "map<" in df.schema[name].dataType.simpleString()]
     if maps:

@@ -1,4 +1,4 @@
-"""Hopping (sliding) windows: as long as `size`, a new one every `every`; a row is in all that hold its time.
+"""Hopping (sliding) windows of length `size`, a new one every `every`; a row is in all that hold its time.
 
     size 1 hour, every 20 minutes
                     09:00    09:20    09:40    10:00    10:20    10:40
@@ -8,7 +8,7 @@
     [09:40, 10:40)                     |--------------------------|
     09:45 a                              a                             in [09:00, [09:20 and [09:40
 
-What comes late, where the watermark (the greatest time seen less the delay) is 10:05:
+Late rows, where the watermark (the greatest time seen minus the delay) is 10:05:
 
     09:45 b: [09:00, 10:00) is closed, the other two are open: b is folded into these, and the late table holds it
              with `_missed` = that one window; it is *partly late*.
@@ -78,7 +78,7 @@ def hopping(df: DataFrame, time: str, size: str, every: str, *, by: Sequence[str
         hw.hopping(orders, "ordered_at", "1 hour", "10 minutes", by=["currency"]).agg(F.count("*").alias("orders"))
 
     Raises:
-        JobDefinitionError: A column is not there, a duration is none, or rows would fall between the windows.
+        JobDefinitionError: A column is missing, a duration is not valid, or rows would fall between the windows.
     """
     require_columns("hopping", df, by, time, gives=BOUNDS)
     spec = HoppingWindow(time, parse_duration(size), parse_duration(every), tuple(by))

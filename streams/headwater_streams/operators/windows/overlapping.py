@@ -1,7 +1,7 @@
 """Windows that share rows: what hopping and cumulative windows have in common.
 
 A row that comes when some of its windows are closed is *partly late*: it is folded into those that are open, and
-kept in the late table with the windows that lack it (`_missed`). Spark would leave it out of them without a word.
+kept in the late table with the windows that lack it (`_missed`). Spark would leave it out of these silently.
 """
 
 from abc import abstractmethod
@@ -16,20 +16,20 @@ from headwater_streams.operators.windows.spec import CLOSED_UNTIL, PLACED_METRIC
 from headwater_streams.spark.hidden_columns import has_hidden, reveal
 
 _AT = "_at_us"
-# EventTimeWatermark.delayKey of catalyst: a stateful operator takes the column that bears it for its event time, and
-# of a struct its second field, the window's end (WatermarkSupport).
+# EventTimeWatermark.delayKey of catalyst: a stateful operator takes the column with this key as its event time, and of
+# a struct the second field, the window's end (WatermarkSupport).
 _IS_EVENT_TIME = {"spark.watermarkDelayMs": 0}
 
 
 class OverlappingWindow(FixedWindow):
-    """Windows of which a row is in several; each has one bound by which it is told from the row's others."""
+    """Windows of which a row is in several; one bound of a window distinguishes it from the row's others."""
 
     modes: ClassVar[tuple[Mode, ...]] = ("append", "update")
     overlapping: ClassVar[bool] = True
 
     @abstractmethod
     def _marks(self) -> Column:
-        """A row's windows in their order, as an array of numbers that `_window` knows."""
+        """A row's windows in order, as an array of numbers, the marks; see `_window`."""
 
     @abstractmethod
     def _window(self, mark: Column) -> Column:

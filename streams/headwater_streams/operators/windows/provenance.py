@@ -1,4 +1,4 @@
-"""Which offsets are behind each window: found in the rows that were folded, not carried through Spark's state."""
+"""The offsets behind each window, which come from the folded rows and not through Spark's state."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,8 +20,8 @@ def entering(
     Args:
         function: The function.
         name: The name of its input.
-        rows: The rows of that, with these columns.
-        columns: What the function does not see, and its rows have.
+        rows: The input's rows, with these columns.
+        columns: The columns that are hidden from the function.
     """
     return reveal(handed(function, **{name: hide(rows, columns)}), columns)
 
@@ -39,7 +39,7 @@ def with_sources(
         result: The windows, with `_window_key`.
         spec: The kind of window.
         rows: The rows behind them, with the coordinates and the columns that the window is about.
-        counts: Is told how many pairs of a row and a window there are, `rows`.
+        counts: Observes `rows`, the number of pairs of a row and a window.
         within: Which windows are in the result, as a condition over `_window`; by default all.
     """
     placed = spec.placed(rows, result)
@@ -60,12 +60,12 @@ def with_sources(
 
 
 def with_ranges(result: DataFrame, ranges: pa.Table) -> DataFrame:
-    """Adds `_sources` to windows of rows that nothing kept, and takes `_window_key` and `_since` from them.
+    """Adds `_sources` to windows whose rows were not kept, and takes `_window_key` and `_since` from them.
 
     Args:
         result: The windows, with `_window_key` and `_since`.
-        ranges: By the batch that read a window's first row (`_of`) the ranges that its rows are in (`_sources`).
+        ranges: For each batch that read a window's first row (`_of`), the ranges of its rows (`_sources`).
     """
-    known = result.sparkSession.createDataFrame(ranges)
-    placed = result.join(F.broadcast(known), F.col(SINCE) == F.col("_of"), "left")
+    by_batch = result.sparkSession.createDataFrame(ranges)
+    placed = result.join(F.broadcast(by_batch), F.col(SINCE) == F.col("_of"), "left")
     return placed.drop(WINDOW_KEY, SINCE, "_of")

@@ -9,16 +9,16 @@
 
 Two rows exactly `gap` apart are in one session (Spark's MergingSessionsIterator: `start <= end` of the one before).
 A session ends `gap` after its last row, and is written once, when the watermark is a millisecond past its end (mode
-"append"): until then any row may lengthen it or join two, so there is nothing final to update.
+"append"): until then a row may lengthen it or merge two sessions, so there is nothing final to update.
 
-A row is late when `time + gap <= _seen_until - delay`, as Spark counts: a session of the row alone would be closed,
-even if later rows keep one open that it would have been in. One that comes behind the watermark by less than the gap
-is folded; where the session before it was written already, it begins one of its own. Rows in time (not behind the
-watermark) get exactly the sessions that a batch over all of them gives.
+A row is late when `time + gap <= _seen_until - delay`, as in Spark: a session of this row alone would be closed, even
+if later rows keep one open that it would belong to. A row that is behind the watermark by less than the gap is folded;
+where the session before it was written already, it begins a new one. Rows in time (not behind the watermark) get
+exactly the sessions that a batch over all of them gives.
 
 Spark 4.1 moves a condition on a session's bounds below its grouping, where it sees single rows in place of sessions. A
-job's function cannot have one; where the function is called on a plain DataFrame, give its result `localCheckpoint()`
-before such a filter.
+job's function cannot have such a condition; where the function is called on a plain DataFrame, call `localCheckpoint()`
+on its result before such a filter.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class SessionWindow(FoldedWindow):
     modes: ClassVar[tuple[Mode, ...]] = ("append",)
     overlapping: ClassVar[bool] = False
     closes_beyond: ClassVar[timedelta] = timedelta(milliseconds=1)
-    """A row at a session's end is in it, and at the watermark it is in time. Spark counts in milliseconds."""
+    """A row at a session's end is in it, and a row at the watermark is in time. Spark counts in milliseconds."""
 
     time: str
     gap: timedelta
@@ -60,7 +60,7 @@ class SessionWindow(FoldedWindow):
         return F.timestamp_micros(F.unix_micros(col(self.time)) + F.lit(in_micros(self.gap)))
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
-        """See `FoldedWindow`; a session is known by its bounds, and its rows are those of its key between them."""
+        """See `FoldedWindow`; a session's rows are those of its key between its bounds."""
         sessions = result.select(WINDOW_KEY)
         time, key = col(self.time), F.col(WINDOW_KEY)
         inside = (time >= key["window_start"]) & (time < key["window_end"])
@@ -77,7 +77,7 @@ def session(df: DataFrame, time: str, gap: str, *, by: Sequence[str]) -> Windowe
         df: Rows with a timestamp column `time`.
         time: The event-time column.
         gap: How long a key is silent before its session is over, "30 minutes".
-        by: The columns that name whose session it is; at least one, as Spark has no sessions of all rows together.
+        by: The columns of the key; at least one, as Spark has no sessions of all rows together.
 
     Returns:
         A grouping; call `.agg(...)` on it with Spark aggregates.
@@ -86,7 +86,7 @@ def session(df: DataFrame, time: str, gap: str, *, by: Sequence[str]) -> Windowe
         hw.session(orders, "ordered_at", "30 minutes", by=["customer"]).agg(F.count("*").alias("orders"))
 
     Raises:
-        JobDefinitionError: A column is not there, the gap is not a duration, or `by` is empty.
+        JobDefinitionError: A column is missing, the gap is not a duration, or `by` is empty.
     """
     require_columns("session", df, by, time, gives=BOUNDS)
     if not by:

@@ -1,4 +1,4 @@
-"""What every kind of window says of itself, and the columns by which the library follows a row into its windows."""
+"""The specification of a kind of window, and the columns by which the library follows a row into its windows."""
 
 from abc import ABC, abstractmethod
 from datetime import timedelta
@@ -13,14 +13,13 @@ from headwater_streams.spark.columns import cols
 WINDOW = "_window"
 """The window of a row or of a result: a struct of `start` and `end`."""
 WINDOW_START, WINDOW_END = BOUNDS = "window_start", "window_end"
-"""The columns of a windowed job's result that say from when to when a window is."""
+"""The columns of a windowed job's result that have a window's bounds."""
 WINDOW_KEY = "_window_key"
 """The hidden column that names a window whatever the function calls its columns."""
 CLOSED_UNTIL = "_closed_until"
-"""A hidden column of streamed rows: windows that end here or before are closed for the row. NULL: none is."""
+"""A hidden column of streamed rows: windows that end at this time or before are closed for the row; NULL if none is."""
 SINCE = "_since"
-"""A hidden column of streamed rows that nothing keeps, and of the windows made of them: the batch that read the (first)
-row."""
+"""A hidden column of streamed rows that no table keeps, and of their windows: the batch that read the (first) row."""
 PLACED_METRIC = "headwater_placed"
 """The observation of overlapping windows: `placed` and `missed`, the pairs of a row and a window."""
 
@@ -35,7 +34,7 @@ class WindowSpec(ABC):
     overlapping: ClassVar[bool]
     """Whether a row falls into several windows."""
     closing: ClassVar[bool] = True
-    """Whether the watermark closes windows; else no row is late, and no time is needed."""
+    """Whether the watermark closes windows; if not, no row is late, and no time column is needed."""
 
     time: str
     by: tuple[str, ...]
@@ -46,7 +45,7 @@ class WindowSpec(ABC):
 
 
 class FoldedWindow(WindowSpec):
-    """A window that a row's own columns name, so that Spark can fold the rows in the order in which they come."""
+    """A window that follows from a row's own columns, so that Spark can fold rows in the order in which they come."""
 
     closes_beyond: ClassVar[timedelta] = timedelta()
     """How far beyond a window's end the watermark goes before the window is closed."""
@@ -60,12 +59,12 @@ class FoldedWindow(WindowSpec):
         """Rows with the windows of `result` that they are in, as `_window`: one row for each pair."""
 
     def key_parts(self) -> dict[str, Column]:
-        """What names the window `_window` of a row or a result, part by part."""
+        """The parts of the name of the window `_window` of a row or a result."""
         bounds = {f"window_{bound}": F.col(f"{WINDOW}.{bound}") for bound in ("start", "end")}
         return dict(zip(self.by, cols(self.by), strict=True)) | bounds
 
     def key(self) -> Column:
-        """The same in one: a struct."""
+        """The parts as a struct."""
         return F.struct(*[part.alias(name) for name, part in self.key_parts().items()])
 
 

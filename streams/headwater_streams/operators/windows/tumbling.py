@@ -67,7 +67,7 @@ def tumbling(df: DataFrame, time: str, size: str, *, by: Sequence[str] = ()) -> 
         hw.tumbling(orders, "ordered_at", "1 hour", by=["currency"]).agg(F.sum("amount").alias("revenue"))
 
     Raises:
-        JobDefinitionError: A column is not there, or the size is not a duration.
+        JobDefinitionError: A column is missing, or the size is not a duration.
     """
     require_columns("tumbling", df, by, time, gives=BOUNDS)
     return Windowed(df, TumblingWindow(time, parse_duration(size), tuple(by)))
