@@ -32,12 +32,12 @@ class Applied:
     Attributes:
         files: The new ones.
         removed: Those that they replace.
-        held: By how many the change events that the table's rows stand for have grown.
+        held_change: The change in the number of change events that the table's rows stand for.
     """
 
     files: WrittenFiles | None
     removed: Sequence[LiveFile]
-    held: int
+    held_change: int
 
 
 def apply_changes(

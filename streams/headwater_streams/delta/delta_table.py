@@ -239,7 +239,7 @@ def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructTyp
     if not has_versions(path):
         columns = Schema.from_json(nullable.json())
         DeltaLake.create(str(path), columns, mode="ignore", configuration=_PROPERTIES)
-        tell_state(path)
+        write_checksums(path)
         return
     existing = set(_schema_of(path).fieldNames())
     added = [f for f in nullable.fields if f.name not in existing]
@@ -248,11 +248,11 @@ def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructTyp
         spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({listed})")
 
 
-def tell_state(path: Path) -> None:
-    """Writes the checksum files that deltalake leaves out, of a table that deltalake made and appended to.
+def write_checksums(path: Path) -> None:
+    """Writes the checksum files that deltalake leaves out, for a table that deltalake made and appended to.
 
-    It is what Delta's next commit makes its own from. Without it Delta rebuilds the table's state with Spark at the
-    first commit and at each look at the version, 0.3 s each.
+    Delta's next commit derives its own from the last of them. Without it Delta rebuilds the table's state with Spark at
+    the first commit and whenever it reads the version, 0.3 s each time.
     """
     state: dict[str, Any] = {
         "tableSizeBytes": 0,

@@ -73,7 +73,7 @@ class FileSwap(DeltaTransaction):
         *,
         shadow: Path | None = None,
         rows: DataFrame | None = None,
-        known: dict[str, tuple[int, int]] | None = None,
+        file_counts: dict[str, tuple[int, int]] | None = None,
         copied: CopiedRows | None = None,
         may_only_add: bool = False,
     ) -> Swapped:
@@ -86,7 +86,7 @@ class FileSwap(DeltaTransaction):
             user_metadata: The ledger entry.
             shadow: A Delta table with the same columns, whose files are linked into this one's folder.
             rows: Rows to write instead.
-            known: See `count_affected`.
+            file_counts: See `count_affected`.
             copied: Rows to keep that need not be copied, if they are those of all files that have such rows.
             may_only_add: Whether no file is taken away where no row is: the commit is news to streaming readers then,
                 and none of another job's files is written anew by it.
@@ -95,7 +95,7 @@ class FileSwap(DeltaTransaction):
             DataLossError: Not as many rows would be kept as were counted; nothing is committed.
         """
         files = {file.name: file for file in self.all_files()}
-        touched = {} if known is None else known
+        touched = {} if file_counts is None else file_counts
         self.count_affected(affected, touched)
         removed = {name: counts for name, counts in touched.items() if counts[0]}
         if not removed and files and not may_only_add:
@@ -164,24 +164,24 @@ class FileSwap(DeltaTransaction):
             actions.append(_new(add))
         return self._commit(actions, app_id, mark, user_metadata)
 
-    def count_affected(self, affected: Column, known: dict[str, tuple[int, int]]) -> None:
+    def count_affected(self, affected: Column, file_counts: dict[str, tuple[int, int]]) -> None:
         """Counts the affected rows of each file.
 
         Args:
             affected: See `replace`.
-            known: By file, how many affected rows it has and how many in all. What is looked at is noted there, so that
-                only new files are looked at another time; files that are not the table's any more are left out.
+            file_counts: By file, the number of its affected rows and of all its rows. The counts are added to it, so
+                that only new files are read the next time; files that the table no longer has are removed from it.
         """
         names = [file.name for file in all_files(self._path, self.version)]
-        for gone in known.keys() - set(names):
-            del known[gone]
-        new = [name for name in names if name not in known]
+        for gone in file_counts.keys() - set(names):
+            del file_counts[gone]
+        new = [name for name in names if name not in file_counts]
         if new:
             rows = read_files(self._spark, self.schema, [self._path / name for name in new])
             found = rows.groupBy(F.col("_metadata.file_name").alias("file"))
             counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
-            known.update(dict.fromkeys(new, (0, 0)))
-            known.update({row["file"]: (row["gone"], row["total"]) for row in counts})
+            file_counts.update(dict.fromkeys(new, (0, 0)))
+            file_counts.update({row["file"]: (row["gone"], row["total"]) for row in counts})
 
     def rest(self, affected: Column, names: Collection[str]) -> DataFrame:
         """The rows of some files that are not affected."""

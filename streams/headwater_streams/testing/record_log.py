@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.delta.delta_table import ensure_table, tell_state
+from headwater_streams.delta.delta_table import ensure_table, write_checksums
 from headwater_streams.ledger.log import Commit, commits
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.inputs import TopicInput
@@ -64,7 +64,7 @@ class RecordLog:
             mode="append",
             commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
         )
-        tell_state(self._root / topic)
+        write_checksums(self._root / topic)
 
     def has(self, topic: str) -> bool:
         """Whether the topic is there."""

@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from headwater_streams.delta.delta_table import ensure_table, read_version, tell_state
+from headwater_streams.delta.delta_table import ensure_table, read_version, write_checksums
 from headwater_streams.spark.delta_log import snapshot_of
 
 
@@ -33,7 +33,7 @@ def test_versions_that_deltalake_made_are_looked_at_without_a_spark_job(
     for n in range(3):
         write_deltalake(str(table), pa.table({"n": [n, n]}), mode="append")
         if n != 1:
-            tell_state(table)  # that of the version before, too
+            write_checksums(table)  # that of the version before, too
     context = spark.sparkContext
     context.setLocalProperty("spark.jobGroup.id", "looking")
     try:

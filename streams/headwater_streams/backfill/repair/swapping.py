@@ -163,7 +163,7 @@ def _commit_swap(
         _MARKS[SWAP],
         entry.to_json(),
         shadow=folder.shadow,
-        known=known.counts,
+        file_counts=known.counts,
         copied=known.copied,
     )
     context.step(planned.job, f"after swap{of}", 0)

@@ -161,7 +161,7 @@ class ScdStage(RowStage):
             try:
                 changes = self._context.transaction(self._changes)
                 applied = apply_changes(self._target, transaction, changes, named, keys)
-                terms = {**entry.accounting[self._name], "held": applied.held}
+                terms = {**entry.accounting[self._name], "held": applied.held_change}
                 metadata = replace(entry, accounting={self._name: terms}).to_json()
                 self._context.step(self._job.name, "before commit", entry.batch)
                 transaction.commit(
