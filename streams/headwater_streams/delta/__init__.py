@@ -1,1 +1,1 @@
-"""Delta tables: transactions, swaps of files, marks, upkeep, and the ways in which rows get into them."""
+"""Delta tables: transactions, swaps of files, marks, maintenance, and the ways in which rows are written."""

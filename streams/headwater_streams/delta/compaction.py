@@ -1,14 +1,14 @@
-"""Small files of a Delta table made one, in which a reader finds each row that it found in them.
+"""Makes one file of a Delta table's small files, so that readers find the same rows in it.
 
-deltalake writes the one, with statistics and dictionaries that hide some rows from other readers:
+deltalake writes the file, and would write statistics and dictionaries that hide some rows from other readers:
 
-- It has no NaN in its statistics, and to Spark NaN is the greatest number: `x > 5` passes over a file with 1 and NaN.
-- Parquet's reader in Java, Spark's, looks for 0.0 in a dictionary by its bits: `x = 0` passes over a file of -0.0.
-- The bounds of a DECIMAL are doubles; of more than 15 digits they may be on the wrong side of the value.
+- Its statistics ignore NaN, which to Spark is the greatest number: `x > 5` would skip a file with 1 and NaN.
+- Parquet's reader in Java, Spark's, looks for 0.0 in a dictionary by its bits: `x = 0` would skip a file of -0.0.
+- The bounds of a DECIMAL are doubles; with more than 15 digits they may be on the wrong side of the value.
 
-So it writes a column of fractions without statistics where one of the small files has none of it, as those have not
-that Spark and `file_statistics` wrote with a NaN, and without a dictionary where its bounds are about 0. A wide DECIMAL
-is written without statistics.
+So a column of fractions is written without statistics where one of the small files has no statistics of it (Spark and
+`file_statistics` write none for a column with a NaN), and without a dictionary where its bounds enclose 0. A wide
+DECIMAL is written without statistics.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.delta_rows import is_wide_decimal
 
 _PLAIN = ColumnProperties(dictionary_enabled=True, statistics_enabled="PAGE")
-"""What deltalake does where nothing is said."""
+"""deltalake's defaults."""
 
 
 def compact(table: Path) -> int:
-    """Makes one file of many small ones, as a commit that changes no row; returns how many files it took.
+    """Makes one file of many small ones, as a commit that changes no row; returns how many files it replaced.
 
-    One that meets another change of the same files is left for the next time.
+    Where another commit has changed the same files, nothing is done until the next call.
     """
     opened = opened_table(table)
     try:
@@ -42,10 +42,10 @@ def compact(table: Path) -> int:
 def _written_as(opened: DeltaTable) -> WriterProperties | None:
     schema = pa.schema(opened.schema().to_arrow())
     bounds = _Bounds(pa.table(opened.get_add_actions(flatten=True)))
-    found = {path: bounds.written_as(".".join(path), kind) for path, kind in _leaves(schema)}
-    # deltalake takes no path of a field for a name: where one is concerned, all fields of structs are written so.
-    inner = [kept for path, kept in found.items() if len(path) > 1 and kept is not None]
-    named = {path[0]: kept for path, kept in found.items() if len(path) == 1 and kept is not None}
+    properties = {path: bounds.written_as(".".join(path), kind) for path, kind in _leaves(schema)}
+    # deltalake accepts no path of a field as a name: where a field needs it, all fields of structs are written plainly.
+    inner = [each for path, each in properties.items() if len(path) > 1 and each is not None]
+    named = {path[0]: each for path, each in properties.items() if len(path) == 1 and each is not None}
     if not inner:
         return WriterProperties(column_properties=named) if named else None
     others = {field.name: _PLAIN for field in schema if not pa.types.is_struct(field.type)}
@@ -56,7 +56,7 @@ def _written_as(opened: DeltaTable) -> WriterProperties | None:
 def _leaves(
     fields: pa.Schema | pa.StructType, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """The columns that have bounds, those within structs among them; what is in a list or a map has none."""
+    """The columns that have bounds, also those within structs; the values of lists and maps have none."""
     for field in fields:
         path = (*above, field.name)
         if pa.types.is_struct(field.type):
@@ -66,22 +66,22 @@ def _leaves(
 
 
 class _Bounds:
-    """What a table's log says of the columns of its files."""
+    """The statistics of a table's files in its log."""
 
     def __init__(self, actions: pa.Table) -> None:
         self._actions = actions
         self._rows = self._of("num_records", pa.int64())
 
     def written_as(self, name: str, kind: pa.DataType) -> ColumnProperties | None:
-        """What a column must be written without; None where that is nothing."""
+        """How a column must be written; None where deltalake's defaults do."""
         if is_wide_decimal(kind):
             return ColumnProperties(dictionary_enabled=True, statistics_enabled="NONE")
         if not pa.types.is_floating(kind):
             return None
         least, greatest = (self._of(f"{of}.{name}", pa.float64()) for of in ("min", "max"))
         has_none = pc.fill_null(pc.equal(self._of(f"null_count.{name}", pa.int64()), self._rows), False)
-        is_known = pc.or_(has_none, pc.and_(pc.is_valid(least), pc.is_valid(greatest)))
-        if not pc.all(is_known, min_count=0).as_py():
+        has_bounds = pc.or_(has_none, pc.and_(pc.is_valid(least), pc.is_valid(greatest)))
+        if not pc.all(has_bounds, min_count=0).as_py():
             return ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
         has_zero = pc.and_(pc.less_equal(least, 0), pc.greater_equal(greatest, 0))
         if pc.any(has_zero, min_count=0).as_py():
@@ -89,7 +89,7 @@ class _Bounds:
         return None
 
     def _of(self, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-        """What the log says by a name, of each file; NULL where it says nothing."""
+        """A statistic of each file by its name in the log; NULL where the log has none."""
         if name in self._actions.column_names:
             return self._actions[name].cast(kind)
         return pa.nulls(self._actions.num_rows, kind)

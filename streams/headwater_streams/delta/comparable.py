@@ -1,7 +1,7 @@
-"""Fractions as keys: Arrow compares their bits, and Python finds no NaN equal to another.
+"""Fractions as keys: Arrow compares their bits, and to Python no NaN equals another.
 
-To Spark's groupings, joins and windows NaN is one key, whatever its bits, and -0.0 is 0.0. What a function computes of
-a group's key afterwards may be either again: infinity less infinity is a NaN of other bits than that of a text.
+To Spark's groupings, joins and windows NaN is one key, whatever its bits, and -0.0 is 0.0. A value that a function
+computes from a group's key may have other bits again: infinity minus infinity is another NaN than that of a text.
 """
 
 import math
@@ -13,7 +13,7 @@ _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.in
 
 
 def comparable(keys: pa.Table) -> pa.Table:
-    """The keys with their fractions as whole numbers, which are equal where the fractions are equal to Spark."""
+    """The keys with fractions as integers, which are equal where the fractions are equal to Spark."""
     for place, field in enumerate(keys.schema):
         if field.type in _BITS:
             keys = keys.set_column(place, field.name, _bits(keys.column(place).combine_chunks()))

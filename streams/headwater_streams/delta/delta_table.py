@@ -1,7 +1,7 @@
 """Writes to a Delta table: its creation, and the open transaction of one batch.
 
-A batch's rows are written once, and what was observed on the way is known before the commit: the files are written
-by Delta's own transaction, then committed together with the transaction mark and the ledger entry.
+A batch's rows are written once, and its observations are known before the commit: Delta's own transaction writes the
+files, and then commits them together with the transaction mark and the ledger entry.
 """
 
 import json
@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-# Loaded before the first conflict, not by the handler that looks for it: only then does PySpark raise Delta's conflicts
-# as what they are, and until then as a bare Py4JJavaError.
+# Imported before the first conflict, not in its handler: without the import PySpark raises Delta's conflicts as bare
+# Py4JJavaErrors.
 from delta import exceptions
 from deltalake import DeltaTable as DeltaLake
 from deltalake import Schema
@@ -41,7 +41,7 @@ from headwater_streams.storage.files import exists, matching, read_text, size_of
 
 _COLLECT = "spark.databricks.delta.stats.collect"
 _WRITING: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
-"""How many threads write with a session, and its own setting of `_COLLECT`."""
+"""The number of threads that write with a session, and the session's own setting of `_COLLECT`."""
 _WRITING_LOCK = Lock()
 _FEW_BYTES = 1 << 20  # tens of thousands of rows
 
@@ -55,7 +55,7 @@ _PROPERTIES = {
 }
 
 REBUILT = "headwater/rebuilt"
-"""The application id of a mark whose number is the version that emptied the table to have it built again."""
+"""The application id of a mark whose number is the version that emptied the table for a rebuild."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class WrittenFiles:
 
 
 class DeltaTransaction:
-    """One commit: begun, filled with files, committed with its mark and its ledger entry.
+    """One commit: it is begun, gets its files, and is committed with its mark and its ledger entry.
 
-    A transaction that is dropped leaves files that no version names; vacuum removes them.
+    A transaction that is dropped leaves files that no version has; vacuum removes them.
     """
 
     def __init__(self, spark: SparkSession, path: Path, marks: Marks | None = None) -> None:
-        """Args: the session, the table's folder, and what is known of its marks by earlier transactions."""
+        """Args: the session, the table's folder, and its marks as earlier transactions read them."""
         self._spark = spark
         self._path = path
         self._marks = marks or Marks()
@@ -129,24 +129,25 @@ class DeltaTransaction:
         A column of the table that the rows do not have is not in the files either, where every reader finds it NULL.
         """
         if _columns(df.schema) != _columns(self._schema):  # nine calls to the JVM for each column
-            there = set(df.columns)
-            kept = [f for f in self._schema.fields if f.name in there]
-            df = df.select(*[col(f.name).cast(f.dataType).alias(f.name) for f in kept])
+            names = set(df.columns)
+            fields = [f for f in self._schema.fields if f.name in names]
+            df = df.select(*[col(f.name).cast(f.dataType).alias(f.name) for f in fields])
         with self._without_statistics():
             added = self._transaction.write(df)
         files, rows = list[Action](), 0
         for action in map(self._with_statistics, added):
-            held = json.loads(action["add"]["stats"])["numRecords"]
-            if held:  # of no rows at all Spark makes a file, too
+            row_count = json.loads(action["add"]["stats"])["numRecords"]
+            if row_count:  # Spark writes a file for no rows, too
                 files.append(action)
-                rows += held
+                rows += row_count
         return WrittenFiles(files, rows)
 
     @contextmanager
     def _without_statistics(self) -> Iterator[None]:
-        """Has Delta leave out the statistics of the files that it writes, see `file_statistics`.
+        """Makes Delta leave out the statistics of the files that it writes, see `file_statistics`.
 
-        Queries of one session write at once: the first to begin changes its setting, and the last to end restores it.
+        Several queries of a session may write at once: the first to begin changes the setting, and the last to end
+        restores it.
         """
         conf = self._spark.conf
         with _WRITING_LOCK:
@@ -166,7 +167,7 @@ class DeltaTransaction:
 
     def _with_statistics(self, action: Action) -> Action:
         add = action["add"]
-        if add.get("stats"):  # another thread's write had just ended
+        if add.get("stats"):  # another thread's write had just restored the setting
             return action
         return {"add": {**add, "stats": statistics_of(self._path / unquote(add["path"]))}}
 
@@ -200,7 +201,7 @@ class DeltaTransaction:
 
 
 def remove_action(file: LiveFile) -> Action:
-    """What takes a file out of a table, as a commit has it."""
+    """The action that removes a file from a table."""
     return {
         "remove": {
             "path": file.name,
@@ -215,7 +216,7 @@ def remove_action(file: LiveFile) -> Action:
 
 
 def mark_action(app_id: str, mark: int) -> Action:
-    """A transaction mark, as a commit has it."""
+    """The action that sets a transaction mark."""
     return {"txn": {"appId": app_id, "version": mark, "lastUpdated": int(time.time() * 1000)}}
 
 
@@ -226,13 +227,13 @@ def _columns(schema: T.StructType) -> list[tuple[str, str]]:
 def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructType) -> None:
     """Creates the table, or adds the columns that it does not have yet.
 
-    deltalake creates it, in 15 ms; Delta's own builder starts Spark jobs for it.
+    deltalake creates it in 15 ms; Delta's own builder starts Spark jobs.
 
     Raises:
-        IncompatibleTableError: A column exists with a type that cannot hold the job's, or cannot be in a table.
+        IncompatibleTableError: A column has a type that cannot hold the job's values, or no table can have it.
     """
     nullable = T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields])
-    problems = [f"{name}: the column {each!r} {told}" for each, told in name_problems(nullable).items()]
+    problems = [f"{name}: the column {each!r} {problem}" for each, problem in name_problems(nullable).items()]
     problems += column_problems(path, name, nullable)
     if problems:
         raise IncompatibleTableError("; ".join(problems))
@@ -270,7 +271,7 @@ def write_checksums(path: Path) -> None:
             continue
         for line in read_text(log).splitlines():
             action = json.loads(line)
-            state |= {told: action[name] for name, told in _IN_CHECKSUM.items() if name in action}
+            state |= {key: action[name] for name, key in _IN_CHECKSUM.items() if name in action}
             if "add" in action:
                 state["allFiles"].append(action["add"])
         state["numFiles"] = len(state["allFiles"])
@@ -283,45 +284,45 @@ _IN_CHECKSUM = {"metaData": "metadata", "protocol": "protocol"}
 
 
 def name_problems(schema: T.StructType) -> dict[str, str]:
-    """What keeps a table from having columns of these names, by the column: the rest of a sentence about it."""
-    found = {
-        field.name: told
+    """Why a table cannot have columns of these names: a predicate for each such column."""
+    problems = {
+        field.name: problem
         for field in schema.fields
-        if (told := column_problem(field.name) or _problem_within(field.dataType)) is not None
+        if (problem := column_problem(field.name) or _problem_within(field.dataType)) is not None
     }
     twice = named_twice(schema.fieldNames())
-    return found if twice is None else {**found, twice: f"has the name of another one{_ALIKE}"}
+    return problems if twice is None else {**problems, twice: f"has the name of another one{_ALIKE}"}
 
 
 def _problem_within(kind: T.DataType) -> str | None:
-    """The same of the fields in a column's values."""
+    """The same for the fields within a column's type."""
     if isinstance(kind, T.StructType):
-        told = (f"has a field {name!r} that {told}" for name, told in name_problems(kind).items())
-        return next(told, None)
+        problems = (f"has a field {name!r} that {problem}" for name, problem in name_problems(kind).items())
+        return next(problems, None)
     if isinstance(kind, T.MapType):
         return _problem_within(kind.keyType) or _problem_within(kind.valueType)
     return _problem_within(kind.elementType) if isinstance(kind, T.ArrayType) else None
 
 
 def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
-    """What keeps rows of a schema from being written to a table that may be there, a sentence for each column.
+    """Why rows of a schema cannot be written to a table, if it exists: a sentence for each such column.
 
-    A column of a narrower type is written as the table has it. The table's own type stays: Delta could widen it, but
-    neither deltalake nor DuckDB reads a table with that feature (`typeWidening`; deltalake 1.6.6).
+    A column of a narrower type is written with the table's type. A table's type never changes: Delta could widen it,
+    but neither deltalake nor DuckDB reads a table with that feature (`typeWidening`; deltalake 1.6.6).
     """
     problems = []
     existing = {f.name: f for f in _schema_of(path).fields} if has_versions(path) else {}
-    for column, known in twins(schema.fieldNames(), existing):
+    for column, other in twins(schema.fieldNames(), existing):
         problems.append(
-            f"{name}: the column {column!r} is called {known!r} in the table{_ALIKE}; call it that, or otherwise"
+            f"{name}: the column {column!r} is called {other!r} in the table{_ALIKE}; call it that, or otherwise"
         )
     for field in schema.fields:
-        there, odd = existing.get(field.name), odd_text(field.dataType)
-        if there is None and odd is not None:
+        stored, odd = existing.get(field.name), odd_text(field.dataType)
+        if stored is None and odd is not None:
             problems.append(f"{name}: the column {field.name!r} {odd}")
-        elif there is not None and not _holds(there.dataType, field.dataType):
+        elif stored is not None and not _holds(stored.dataType, field.dataType):
             problems.append(
-                f"{name}: the column {field.name!r} is {there.dataType.simpleString()} in the table and "
+                f"{name}: the column {field.name!r} is {stored.dataType.simpleString()} in the table and "
                 f"{field.dataType.simpleString()} in the job; cast it there, or give it another name, or begin with an "
                 "empty table: headwater jobs rebuild"
             )
@@ -349,7 +350,7 @@ def _schema_of(path: Path) -> T.StructType:
 
 
 def conflicts() -> tuple[type[Exception], ...]:
-    """What Delta raises when another commit came first; in Python they have no common base of their own."""
+    """The exceptions of Delta when another commit came first; in Python they have no common base class."""
     return (
         exceptions.DeltaConcurrentModificationException,
         exceptions.ConcurrentAppendException,
@@ -362,11 +363,11 @@ def conflicts() -> tuple[type[Exception], ...]:
 
 
 def read_files(spark: SparkSession, schema: T.StructType, files: Sequence[Path]) -> DataFrame:
-    """Data files of a table, with its columns; of whichever version they are."""
+    """The rows of data files of a table, with its columns; the files may be of any version."""
     if not files:
         return spark.createDataFrame([], schema)
     rows = spark.read.schema(schema).parquet(*map(str, files))
-    # Read by one task they are grouped and joined without an exchange, which costs more than a second task saves.
+    # One task's rows are grouped and joined without an exchange, which costs more than a second task saves.
     return rows.coalesce(1) if _are_small(files) else rows
 
 
@@ -374,7 +375,7 @@ def _are_small(files: Sequence[Path]) -> bool:
     try:
         return sum(map(size_of, files)) <= _FEW_BYTES
     except OSError:
-        return False  # Spark says what is wrong with it
+        return False  # Spark will raise the error
 
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:

@@ -1,6 +1,6 @@
-"""What Delta's log says of a data file's columns (`stats` of an `add`), told from the file's own footer.
+"""The statistics of a data file in Delta's log (`stats` of an `add`), read from the file's own footer.
 
-Delta works it out row by row as a file is written, beside Parquet's writer, which does the same: 3 to 9 % of the CPU
+Delta computes them row by row while it writes the file, and so does Parquet's writer: that costs 3 to 9 % of the CPU
 time of a job that passes rows through.
 """
 
@@ -16,28 +16,29 @@ import pyarrow.parquet as pq
 
 from headwater_streams.storage.delta_rows import is_wide_decimal
 
-_MOST_CHARACTERS = 32  # of a text; what Delta's readers expect of its writers
+_MOST_CHARACTERS = 32  # of a text, as Delta's readers expect
 _GREATEST = chr(0x10FFFF)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def statistics_of(file: Path) -> str:
-    """A Parquet file's rows, and the NULLs and the bounds of its columns, as JSON:
+    """The number of a Parquet file's rows, and the NULLs and the bounds of its columns, as JSON:
 
         {"numRecords": 2, "minValues": {"at": "2013-01-01T05:15:00.000Z"}, "maxValues": {...}, "nullCount": {"at": 0}}
 
-    A column whose bounds the footer or JSON lacks has none: times past the year 9999, NaN, texts that are not UTF-8.
+    A column has no bounds where the footer lacks them or JSON cannot have them: times past the year 9999, NaN, texts
+    that are not UTF-8.
     """
     footer = pq.read_metadata(file)
     columns = _Columns(footer)
     for field in footer.schema.to_arrow_schema():
         columns.add(field, columns.least, columns.greatest, columns.nulls)
-    found = {"minValues": columns.least, "maxValues": columns.greatest, "nullCount": columns.nulls}
-    return json.dumps({"numRecords": footer.num_rows, **found}, ensure_ascii=False, separators=(",", ":"))
+    bounds = {"minValues": columns.least, "maxValues": columns.greatest, "nullCount": columns.nulls}
+    return json.dumps({"numRecords": footer.num_rows, **bounds}, ensure_ascii=False, separators=(",", ":"))
 
 
 class _Columns:
-    """The columns of a footer, one leaf behind the other."""
+    """The columns of a footer, one leaf after the other."""
 
     def __init__(self, footer: pq.FileMetaData) -> None:
         self._footer, self._place = footer, 0
@@ -48,27 +49,29 @@ class _Columns:
     def add(
         self, field: pa.Field, least: dict[str, Any], greatest: dict[str, Any], nulls: dict[str, Any]
     ) -> None:
-        """Takes the next column, with all that is nested in it."""
+        """Adds the next column, with all that is nested in it."""
         if pa.types.is_struct(field.type):
             inner: tuple[dict[str, Any], ...] = ({}, {}, {})
             for place in range(field.type.num_fields):
                 self.add(field.type.field(place), *inner)
-            for of, found in zip((least, greatest, nulls), inner, strict=True):
-                if found:
-                    of[field.name] = found
+            for of, values in zip((least, greatest, nulls), inner, strict=True):
+                if values:
+                    of[field.name] = values
             return
-        if pa.types.is_nested(field.type):  # what is in a list or a map has no bounds in Delta's log
+        if pa.types.is_nested(field.type):  # the values of lists and maps have no bounds in Delta's log
             self._place += _leaves(field.type)
             return
         chunks = [
             self._footer.row_group(group).column(self._place) for group in range(self._footer.num_row_groups)
         ]
         self._place += 1
-        told = [chunk.statistics for chunk in chunks]
-        if not told or not all(one is not None and one.has_null_count for one in told):
+        statistics = [chunk.statistics for chunk in chunks]
+        if not statistics or not all(one is not None and one.has_null_count for one in statistics):
             return
-        nulls[field.name] = sum(one.null_count for one in told)
-        filled = [one for one, chunk in zip(told, chunks, strict=True) if one.null_count < chunk.num_values]
+        nulls[field.name] = sum(one.null_count for one in statistics)
+        filled = [
+            one for one, chunk in zip(statistics, chunks, strict=True) if one.null_count < chunk.num_values
+        ]
         if not filled or not all(one.has_min_max for one in filled):
             return
         bounds = _bounds(field.type, [one.min_raw for one in filled], [one.max_raw for one in filled])
@@ -85,13 +88,13 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _bounds(kind: pa.DataType, least: list[Any], greatest: list[Any]) -> tuple[Any, Any] | None:
-    """The bounds as Delta writes them, from those of each row group as Parquet does; None where there are none."""
+    """The bounds as Delta writes them, from Parquet's bounds of each row group; None where there are none."""
     try:
         if pa.types.is_integer(kind):
             return min(least), max(greatest)
         if pa.types.is_floating(kind):
-            found = min(least), max(greatest)
-            return found if all(map(math.isfinite, found)) else None
+            bounds = min(least), max(greatest)
+            return bounds if all(map(math.isfinite, bounds)) else None
         if pa.types.is_string(kind):
             return _shortened(min(least), max(greatest))
         if pa.types.is_timestamp(kind) and kind.unit == "us":
@@ -117,7 +120,7 @@ def _shortened(least: bytes, greatest: bytes) -> tuple[str, str]:
 
 
 def _time(at_us: int) -> str:
-    """Cut to milliseconds, the greatest one, too, as Delta's readers know."""
+    """Truncated to milliseconds, also the greatest one, as Delta's readers expect."""
     return (_EPOCH + timedelta(microseconds=at_us)).replace(tzinfo=None).isoformat(timespec="milliseconds")
 
 

@@ -1,7 +1,7 @@
-"""Replaces data files of a Delta table by others in one commit: those of a shadow table, linked into its folder.
+"""Replaces data files of a Delta table by those of a shadow table in one commit; the files are linked into its folder.
 
-No row of the shadow is copied. The rows to keep of a file that holds rows to replace, too, were copied beforehand, and
-the commit moves metadata only; where they were not, they are copied now.
+No row of the shadow is copied. Where a file holds both rows to replace and rows to keep, the rows to keep are usually
+copied beforehand, and the commit changes metadata only. Otherwise they are copied now.
 """
 
 import json
@@ -29,13 +29,13 @@ from headwater_streams.storage.files import exists, link, matching, read_text
 
 @dataclass(frozen=True)
 class Swapped:
-    """What a swap moved.
+    """The result of a swap.
 
     Attributes:
         version: The table's version that it made.
-        removed_rows: Rows of the table that are replaced.
-        added_rows: Rows that came in their place.
-        kept_rows: Rows that stood in one file with replaced ones and were copied.
+        removed_rows: The number of replaced rows.
+        added_rows: The number of rows that came in their place.
+        kept_rows: The number of rows that were in one file with replaced ones and were copied.
     """
 
     version: int
@@ -50,7 +50,7 @@ class CopiedRows:
 
     Attributes:
         table: A Delta table of the copies.
-        files: The files of the table that they are all rows to keep of.
+        files: The files of the original table of which they are all rows to keep.
     """
 
     table: Path
@@ -58,7 +58,7 @@ class CopiedRows:
 
 
 class FileSwap(DeltaTransaction):
-    """One commit that replaces the rows of a condition; built anew when Delta raises one of `conflicts()`."""
+    """One commit that replaces the rows of a condition; a new one is made when Delta raises one of `conflicts()`."""
 
     def frame(self) -> DataFrame:
         """The table at that version."""
@@ -77,7 +77,7 @@ class FileSwap(DeltaTransaction):
         copied: CopiedRows | None = None,
         may_only_add: bool = False,
     ) -> Swapped:
-        """Takes the affected rows away and adds those of a shadow table, or of a frame, as one version.
+        """Removes the affected rows and adds those of a shadow table, or of a frame, as one version.
 
         Args:
             affected: Which rows of the table are replaced; true or false, never NULL.
@@ -87,36 +87,37 @@ class FileSwap(DeltaTransaction):
             shadow: A Delta table with the same columns, whose files are linked into this one's folder.
             rows: Rows to write instead.
             file_counts: See `count_affected`.
-            copied: Rows to keep that need not be copied, if they are those of all files that have such rows.
-            may_only_add: Whether no file is taken away where no row is: the commit is news to streaming readers then,
-                and none of another job's files is written anew by it.
+            copied: Copies of rows to keep, which are used if they are of exactly the files that have such rows.
+            may_only_add: Whether the commit may remove no file where no row is affected. Streaming readers then read
+                the commit as new rows, and it rewrites no file of another job.
 
         Raises:
-            DataLossError: Not as many rows would be kept as were counted; nothing is committed.
+            DataLossError: The number of rows to keep differs from the count; nothing is committed.
         """
         files = {file.name: file for file in self.all_files()}
         touched = {} if file_counts is None else file_counts
         self.count_affected(affected, touched)
         removed = {name: counts for name, counts in touched.items() if counts[0]}
         if not removed and files and not may_only_add:
-            # A commit that only adds would be news to the table's streaming readers, and it is not.
+            # Streaming readers would read a commit that only adds as new rows; these are not new.
             smallest = min(files, key=lambda name: files[name].size_bytes)
             removed = {smallest: touched.get(smallest, (0, 0))}
         actions = [remove_action(files[name]) for name in sorted(removed)]
-        kept = sum(total - gone for gone, total in removed.values())
-        if kept:
+        kept_rows = sum(total - gone for gone, total in removed.values())
+        if kept_rows:
             mixed = [name for name, (gone, total) in removed.items() if total > gone]
-            actions += self._copied(copied, mixed, kept) or self._written(self.rest(affected, mixed), kept)
+            copies = self._copied(copied, mixed, kept_rows)
+            actions += copies or self._written(self.rest(affected, mixed), kept_rows)
         if shadow is not None:
-            made = live_files(shadow)
-            added = sum(map(_rows, made))
-            actions += self._linked(shadow, made)
+            adds = live_files(shadow)
+            added = sum(map(_rows, adds))
+            actions += self._linked(shadow, adds)
         else:
             assert rows is not None
             added = rows.count()
             actions += self._written(rows, added) if added else []
         version = self._commit(actions, app_id, mark, user_metadata)
-        return Swapped(version, sum(gone for gone, _ in removed.values()), added, kept)
+        return Swapped(version, sum(gone for gone, _ in removed.values()), added, kept_rows)
 
     def exchange(
         self,
@@ -129,19 +130,19 @@ class FileSwap(DeltaTransaction):
         marks: Mapping[str, int],
         keeps_columns: bool = False,
     ) -> int:
-        """Takes whole files away and adds others, as one version, which it returns; no row is read.
+        """Removes whole files and adds others, as one version, which it returns; no row is read.
 
         Args:
             app_id: The mark's application id.
             mark: The mark's version.
             user_metadata: The ledger entry.
             removed: Files of the table.
-            added: The others: of another table, whose files are linked into this one's folder, or of this one.
+            added: Files of another table, which are linked into this one's folder, or earlier files of this one.
             marks: Further marks, by their application ids.
-            keeps_columns: Whether the table keeps its columns; otherwise it has those of `added` from here on.
+            keeps_columns: Whether the table keeps its columns; otherwise it gets those of `added`.
 
         Raises:
-            DataLossError: A file is not there any more; nothing is committed.
+            DataLossError: A file no longer exists; nothing is committed.
         """
         self._transaction.reads_all()
         gone = [add["path"] for add in added.files if not exists(added.table / add["path"])]
@@ -153,11 +154,12 @@ class FileSwap(DeltaTransaction):
         if not keeps_columns and added.schema != self._transaction.schema:
             self._transaction.set_schema(added.schema)
         names = {add["path"] for add in added.files}
-        kept = {file.name for file in removed if file.name in names}  # Delta allows one action for a file
-        actions = [remove_action(file) for file in removed if file.name not in kept]
+        # Delta allows one action for a file.
+        unchanged = {file.name for file in removed if file.name in names}
+        actions = [remove_action(file) for file in removed if file.name not in unchanged]
         actions += [mark_action(*more) for more in marks.items()]
         for add in added.files:
-            if add["path"] in kept:
+            if add["path"] in unchanged:
                 continue
             if added.table != self._path:
                 link(added.table / add["path"], self._path / add["path"])
@@ -178,8 +180,10 @@ class FileSwap(DeltaTransaction):
         new = [name for name in names if name not in file_counts]
         if new:
             rows = read_files(self._spark, self.schema, [self._path / name for name in new])
-            found = rows.groupBy(F.col("_metadata.file_name").alias("file"))
-            counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
+            by_file = rows.groupBy(F.col("_metadata.file_name").alias("file"))
+            counts = by_file.agg(
+                F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")
+            ).collect()
             file_counts.update(dict.fromkeys(new, (0, 0)))
             file_counts.update({row["file"]: (row["gone"], row["total"]) for row in counts})
 
@@ -188,7 +192,7 @@ class FileSwap(DeltaTransaction):
         return self.frame().filter(F.col("_metadata.file_name").isin(*names) & ~affected)
 
     def _copied(self, copied: CopiedRows | None, mixed: Sequence[str], expected: int) -> list[Action]:
-        """The copies' files, linked into the table's folder, where they are what is wanted; else none."""
+        """The copies' files, linked into the table's folder, where they are copies of just these files; else none."""
         if copied is None or copied.files != set(mixed):
             return []
         copies = live_files(copied.table)
@@ -215,11 +219,11 @@ class FileSwap(DeltaTransaction):
 
 def live_files(shadow: Path) -> list[dict[str, Any]]:
     """The `add` actions of a table that was only ever appended to, oldest first."""
-    found: list[dict[str, Any]] = []
+    adds: list[dict[str, Any]] = []
     for log in matching(shadow / "_delta_log", "*.json"):
         actions = (json.loads(line) for line in read_text(log).splitlines())
-        found += [action["add"] for action in actions if "add" in action]
-    return found
+        adds += [action["add"] for action in actions if "add" in action]
+    return adds
 
 
 def _new(add: Mapping[str, Any]) -> Action:

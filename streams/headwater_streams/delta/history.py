@@ -1,7 +1,7 @@
-"""From change events to rows: what a slowly changing dimension holds of some keys, given all of their events.
+"""From change events to rows: the rows of a slowly changing dimension for some keys, given all of their events.
 
-Both functions look at the set of events alone. Events of one key are ordered by their sequence, then by where they
-stood first (origin or coordinates), and of those with one sequence only the last counts.
+Both functions depend on the set of events alone. Events of one key are ordered by their sequence, then by where they
+first stood (origin or coordinates); of those with the same sequence only the last counts.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def newest(events: DataFrame, keys: Sequence[str], sequence: str) -> DataFrame:
     """The newest event of each key, unless it is a delete: type 1.
 
     Args:
-        events: All that is known of the keys: their columns, `_deleted`, the coordinates and the commit's columns.
+        events: All events of the keys: their columns, `_deleted`, the coordinates and the commit's columns.
         keys: The key columns.
         sequence: The column that orders the events of a key.
     """
@@ -42,20 +42,20 @@ def history(events: DataFrame, keys: Sequence[str], sequence: str, tracked: Sequ
     """The versions of each key, each with the interval in which it holds: type 2.
 
     Args:
-        events: All that is known of the keys, as for `newest`.
+        events: All events of the keys, as for `newest`.
         keys: The key columns.
         sequence: The column that orders the events of a key.
         tracked: The columns whose change begins a version.
     """
     of_key = Window.partitionBy(*cols(keys)).orderBy(*_order(sequence))
     at = col(sequence)
-    counted = events.withColumn(_NEXT, F.lead(at).over(of_key)).filter(
+    last_of_sequence = events.withColumn(_NEXT, F.lead(at).over(of_key)).filter(
         F.col(_NEXT).isNull() | (F.col(_NEXT) != at)
     )
     before = F.lag(F.struct(DELETED, F.struct(*cols(tracked)).alias("values"))).over(of_key)
     same = F.col(f"{_BEFORE}.values").eqNullSafe(F.struct(*cols(tracked)))
     begins = F.col(_BEFORE).isNull() | F.col(f"{_BEFORE}.{DELETED}") | F.col(DELETED) | ~same
-    marked = counted.select(
+    marked = last_of_sequence.select(
         "*",
         before.alias(_BEFORE),
         F.row_number().over(of_key).alias(_PLACE),
@@ -80,7 +80,7 @@ def history(events: DataFrame, keys: Sequence[str], sequence: str, tracked: Sequ
 
 
 def _order(sequence: str) -> list[Column]:
-    """What orders the events of a key; the last parts tell what nothing else does, so that no two are alike."""
+    """The order of the events of a key; the last parts make it total, so that no two events are equal in it."""
     return [
         col(sequence),
         F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),

@@ -1,4 +1,4 @@
-"""The data files of a table at a version, told from its log alone, and which of them may hold certain keys.
+"""The data files of a table at a version, read from its log alone, and which of them hold certain keys.
 
 Delta's own answer rebuilds the table's state with Spark jobs; deltalake reads the log in milliseconds.
 """
@@ -27,7 +27,7 @@ class LiveFile:
     Attributes:
         name: Its path in the table's folder.
         size_bytes: Its size.
-        rows: How many rows it has.
+        rows: The number of its rows.
     """
 
     name: str
@@ -46,9 +46,9 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
 
     Args:
         table: The table's folder.
-        version: The version that is looked at.
-        keys: The keys, a column for each part, of the table's types or narrower ones. NULL equals NULL, and numbers are
-            equal as they are to Spark, see `comparable`.
+        version: The version.
+        keys: The keys, a column for each part, of the table's types or narrower ones. NULL equals NULL, and numbers
+            compare as in Spark, see `comparable`.
     """
     opened = opened_table(table, version)
     keys = keys.cast(_as_in_table(keys.schema, pa.schema(opened.schema().to_arrow())))
@@ -56,13 +56,13 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
     near = pc.and_(pa.scalar(True), pa.array([True] * actions.num_rows, pa.bool_()))
     for name in keys.column_names:
         near = pc.and_(near, _may_hold(actions, name, keys[name]))
-    wanted, found = comparable(keys), []
+    comparable_keys, files = comparable(keys), []
     for action in actions.select(_PLAIN).filter(near).to_pylist():
         with reading(table):
-            holds = _holds(table / action["path"], keys.schema, wanted)
+            holds = _holds(table / action["path"], keys.schema, comparable_keys)
         if holds:
-            found.append(LiveFile(action["path"], action["size_bytes"], action["num_records"]))
-    return found
+            files.append(LiveFile(action["path"], action["size_bytes"], action["num_records"]))
+    return files
 
 
 def files_between(table: Path, version: int, column: str, start_us: int | None, end_us: int) -> list[str]:
@@ -70,7 +70,7 @@ def files_between(table: Path, version: int, column: str, start_us: int | None, 
 
     Args:
         table: The table's folder.
-        version: The version that is looked at.
+        version: The version.
         column: The column of times.
         start_us: The first microsecond since the epoch; None for all that is before `end_us`.
         end_us: One past the last.
@@ -86,29 +86,29 @@ def files_between(table: Path, version: int, column: str, start_us: int | None, 
 
 
 def _actions(opened: DeltaTable) -> pa.Table:
-    """The files with their statistics, one struct for each kind: by a dot between the parts of a column's name nothing
-    would tell the column `Product.Id` from the field of a column."""
+    """The files with their statistics, one struct for each kind: flattened names, which have dots, would not
+    distinguish the column `Product.Id` from a field of a column."""
     return pa.table(opened.get_add_actions(flatten=False))
 
 
 def _statistic(actions: pa.Table, kind: str, column: str) -> Any:
     """A column's statistic of each file; None where no file has one."""
-    known = actions.schema.field(kind).type if kind in actions.column_names else None
-    place = known.get_field_index(column) if isinstance(known, pa.StructType) else -1
+    struct_type = actions.schema.field(kind).type if kind in actions.column_names else None
+    place = struct_type.get_field_index(column) if isinstance(struct_type, pa.StructType) else -1
     return None if place < 0 else pc.struct_field(actions[kind], [place])
 
 
-def _may_hold(actions: pa.Table, name: str, wanted: pa.ChunkedArray) -> Any:
-    """Which files' statistics allow a value of `wanted`; all of them where nothing can be said."""
-    bounded = pa.types.is_integer(wanted.type) or pa.types.is_temporal(wanted.type)
-    if not bounded or wanted.null_count or not len(wanted):
+def _may_hold(actions: pa.Table, name: str, values: pa.ChunkedArray) -> Any:
+    """The files whose statistics allow one of `values`; all files where the statistics say nothing."""
+    bounded = pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)
+    if not bounded or values.null_count or not len(values):
         return pa.array([True] * actions.num_rows, pa.bool_())
-    limits = pc.min_max(wanted)
+    limits = pc.min_max(values)
     return _reaches_into(actions, name, limits["min"], limits["max"])
 
 
 def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greatest: pa.Scalar) -> Any:
-    """Which files' statistics allow a value from `least`, if there is one, to `greatest`."""
+    """The files whose statistics allow a value from `least`, if there is one, to `greatest`."""
     near = pa.array([True] * actions.num_rows, pa.bool_())
     lower, upper = _statistic(actions, "min", name), _statistic(actions, "max", name)
     if lower is None or upper is None:
@@ -123,9 +123,9 @@ def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greates
 
 
 def _as_in_table(keys: pa.Schema, columns: pa.Schema) -> pa.Schema:
-    """The keys' columns with the table's types, which its files have: a job's may be narrower."""
-    kept = {field.name: field.type for field in columns}
-    return pa.schema([field.with_type(kept.get(field.name, field.type)) for field in keys])
+    """The keys' columns with the table's types, as in its files: a job's types may be narrower."""
+    kinds = {field.name: field.type for field in columns}
+    return pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in keys])
 
 
 def _holds(file: Path, kinds: pa.Schema, keys: pa.Table) -> bool:
@@ -138,19 +138,19 @@ def _holds(file: Path, kinds: pa.Schema, keys: pa.Table) -> bool:
     """
     names = keys.column_names
     rows = data_files([file])
-    there = set(rows.schema.names)
-    if not there.issuperset(names):
+    columns = set(rows.schema.names)
+    if not columns.issuperset(names):
         return bool(any(keys[name].null_count for name in names))  # a column that was added later
-    held = comparable(rows.to_table(names).cast(kinds))
-    # What is left has parts of keys in each column, and is few rows where the keys are few.
+    candidates = comparable(rows.to_table(names).cast(kinds))
+    # The remaining rows have a part of some key in each column; they are few where the keys are few.
     for name in names:
-        held = held.filter(pc.is_in(held[name], value_set=keys[name].combine_chunks()))
-    return bool(held.num_rows) and not _rows(held, names).isdisjoint(_rows(keys, names))
+        candidates = candidates.filter(pc.is_in(candidates[name], value_set=keys[name].combine_chunks()))
+    return bool(candidates.num_rows) and not _rows(candidates, names).isdisjoint(_rows(keys, names))
 
 
 def _rows(table: pa.Table, names: Sequence[str]) -> set[tuple[Any, ...]]:
     distinct = table.group_by(list(names)).aggregate([])
     columns = [distinct[name] for name in names]
-    # Times as numbers: as Python objects they cost ten times as much.
+    # Times as numbers: as Python objects they take ten times as long.
     plain = [pc.cast(c, pa.int64()) if pa.types.is_timestamp(c.type) else c for c in columns]
     return set(zip(*[column.to_pylist() for column in plain], strict=True))

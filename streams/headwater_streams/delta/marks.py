@@ -1,8 +1,8 @@
 """The transaction marks of tables, without Spark.
 
 Delta answers `txnVersion` by rebuilding the state of the table's newest version, with Spark jobs of its own: 0.4 s of
-a batch's 0.6 s. deltalake reads it from the log, and what a process has seen up to a version can only be changed by
-the commits after it, which are small files.
+a batch's 0.6 s. deltalake reads it from the log. What a process has read up to a version can be changed only by later
+commits, which are small files.
 """
 
 import json
@@ -21,10 +21,10 @@ class _Mark:
 
 
 class Marks:
-    """The last batch of each `(table, application id)` that was asked for."""
+    """The last batch of each `(table, application id)` that was requested."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Path, str], _Mark] = {}
+        self._marks: dict[tuple[Path, str], _Mark] = {}
 
     def last_batch(self, table: Path, app_id: str, version: int) -> int:
         """The last batch committed under `app_id` up to a version of the table, -1 before the first.
@@ -32,14 +32,14 @@ class Marks:
         Args:
             table: The table's folder.
             app_id: The mark's application id.
-            version: The version that is looked at.
+            version: The version.
         """
-        known = self._known.get((table, app_id))
+        earlier = self._marks.get((table, app_id))
         batch = None
-        if known is not None and known.version <= version:
-            batch = _last_of(table, app_id, known, version)
+        if earlier is not None and earlier.version <= version:
+            batch = _last_of(table, app_id, earlier, version)
         mark = _Mark(version, last_batch(table, app_id, version) if batch is None else batch)
-        self._known[table, app_id] = mark
+        self._marks[table, app_id] = mark
         return mark.batch
 
 
@@ -49,10 +49,10 @@ def last_batch(table: Path, app_id: str, version: int | None = None) -> int:
     Args:
         table: The table's folder.
         app_id: The mark's application id.
-        version: The version that is looked at; the newest one by default.
+        version: The version; the newest one by default.
     """
-    found = opened_table(table, version).transaction_version(app_id)
-    return -1 if found is None else found
+    batch = opened_table(table, version).transaction_version(app_id)
+    return -1 if batch is None else batch
 
 
 def generation_id(job: str) -> str:
@@ -60,9 +60,9 @@ def generation_id(job: str) -> str:
     return f"{job}/generation"
 
 
-def _last_of(table: Path, app_id: str, known: _Mark, version: int) -> int | None:
-    batch = known.batch
-    for number in range(known.version + 1, version + 1):
+def _last_of(table: Path, app_id: str, earlier: _Mark, version: int) -> int | None:
+    batch = earlier.batch
+    for number in range(earlier.version + 1, version + 1):
         path = table / "_delta_log" / f"{number:020d}.json"
         try:
             for line in read_text(path).splitlines():

@@ -1,10 +1,10 @@
 """Slowly changing dimensions: tables that change events are applied to, by key and in the order of a sequence.
 
 Type 1 keeps the newest row of each key, type 2 every version of it with the interval in which it held. The names are
-those of Databricks' AUTO CDC. Two things differ from it: tombstones are kept for good, so that no event can come too
-late, and a NULL key or sequence goes to quarantine in place of failing the job.
+those of Databricks' AUTO CDC. Two things differ from it: tombstones are kept for ever, so that no event can come too
+late, and an event with a NULL key or sequence goes to quarantine and does not fail the job.
 
-What the tables hold follows from the set of change events alone, whatever the order and the batches they came in:
+The contents of the tables follow from the set of change events alone, whatever the order and the batches they came in:
 
     changed_at  op  city                      1   2   3   4   5   6   7   8
          1      c   Rome                      [Rome------)
@@ -14,11 +14,11 @@ What the tables hold follows from the set of change events alone, whatever the o
          2      u   Rome  (late, the same)    [Rome------)
          3      u   Bern  (late)              [Rome--)[Bern)
     type 2:  Rome [1, 3), Bern [3, 4), Oslo [4, 6), Oslo [7, NULL) is_current
-    type 1:  Oslo, changed_at 7; after the delete at 6 the row is gone, and whatever came before 6 leaves it so
+    type 1:  Oslo, changed_at 7; after the delete at 6 the row is gone, and events before 6 do not bring it back
 
-`<table>__changes` beside the table is what makes it so: of type 1 it has the delete events (one row for each, the
-tombstones), of type 2 all events, since any of them may be the beginning of a version once a late one comes between.
-It is only ever appended to, is read by key, and has to stay as long as the table.
+The table `<table>__changes` makes that possible. For type 1 it has the delete events (one row for each, the
+tombstones), for type 2 all events, since any of them may begin a version once a late one comes between. It is only ever
+appended to, is read by key, and has to exist as long as the table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ class ScdTarget(DeltaTarget):
         sequence_by: The column that orders the changes of a key.
         apply_as_deletes: SQL over the result's columns that is true for an event that deletes its key's row.
         except_columns: Columns of the result that are not the table's.
-        track_history_columns: Of type 2, the columns whose change begins a version; None for all but keys and sequence.
+        track_history_columns: For type 2, the columns whose change begins a version; None: all but keys and sequence.
     """
 
     stored_as_scd_type: ScdType = 1
@@ -75,7 +75,7 @@ class ScdTarget(DeltaTarget):
 
     @property
     def changes_table(self) -> str:
-        """The table of the change events that the rows do not show."""
+        """The table of change events."""
         return self.name + CHANGES_SUFFIX
 
     @property
@@ -88,7 +88,7 @@ class ScdTarget(DeltaTarget):
         return f"type {self.stored_as_scd_type} by {self.sequence_by}{history}"
 
     def value_columns(self, names: Sequence[str]) -> list[str]:
-        """Of the columns of the function's result those that are neither key nor sequence nor left out."""
+        """The columns of the function's result that are neither key nor sequence nor left out."""
         out = {*self.keys, *self.except_columns, self.sequence_by}
         return [name for name in names if name not in out]
 
@@ -97,7 +97,7 @@ class ScdTarget(DeltaTarget):
         return list(self.track_history_columns or self.value_columns(names))
 
     def table_schema(self, result: T.StructType) -> T.StructType:
-        """The table's columns, for a function's own."""
+        """The table's columns, by those of the function's result."""
         fields = [f for f in result.fields if f.name not in self.except_columns]
         if self.stored_as_scd_type == 2:
             kind = result[self.sequence_by].dataType
@@ -118,15 +118,15 @@ class ScdTarget(DeltaTarget):
 
     @property
     def missing(self) -> list[Problem]:
-        """What makes an event one that cannot be applied."""
+        """The problems by which an event cannot be applied."""
         keys = [Problem(name, col(name).isNull(), f"the key {name} is missing") for name in self.keys]
         why = f"{self.sequence_by}, which orders the changes, is missing"
         return [*keys, Problem(self.sequence_by, col(self.sequence_by).isNull(), why)]
 
     def problems(self, result: T.StructType) -> Iterator[str]:
-        """What does not fit between the target and the function's columns, a sentence each."""
+        """Why the target and the function's columns do not fit together, a sentence for each problem."""
         names = result.fieldNames()
-        there = f"; the result has {', '.join(names)}"
+        columns_of_result = f"; the result has {', '.join(names)}"
         for what, columns in (
             ("sequence_by", (self.sequence_by,)),
             ("except_columns", self.except_columns),
@@ -134,7 +134,7 @@ class ScdTarget(DeltaTarget):
         ):
             missing = [name for name in columns if name not in names]
             if missing:
-                yield f"{what} names {missing[0]!r}, which is not a column{there}"
+                yield f"{what} names {missing[0]!r}, which is not a column{columns_of_result}"
         if self.sequence_by in self.keys:
             yield f"sequence_by is the key {self.sequence_by!r}; it orders the changes of a key, so it is none"
         needed = [name for name in self.except_columns if name in (*self.keys, self.sequence_by)]
@@ -159,8 +159,8 @@ class ScdTarget(DeltaTarget):
                 yield f"the key {name!r} {odd}"
         kind = kinds.get(self.sequence_by)
         if kind is not None and not isinstance(kind, _SEQUENCES):
-            told = kind.simpleString()
-            yield f"the sequence {self.sequence_by!r} is {told}, which has no order; use a time or a number"
+            kind_text = kind.simpleString()
+            yield f"the sequence {self.sequence_by!r} is {kind_text}, which has no order; use a time or a number"
         if self.stored_as_scd_type == 2:
             for name in self.tracked(result.fieldNames()):
                 if name in kinds and "map<" in kinds[name].simpleString():
@@ -180,9 +180,9 @@ def scd1(
     Args:
         name: `"schema.table"`.
         keys: The columns that name a row.
-        sequence_by: The column that orders the changes of a key: a number or a time; texts stand in the order of their
-            letters, "10" before "9". Of two events of one key with the same sequence the one with the greater
-            coordinates (origin or topic, partition, offset) counts.
+        sequence_by: The column that orders the changes of a key: a number or a time; texts are in alphabetical order,
+            "10" before "9". Of two events of one key with the same sequence the one with the greater coordinates
+            (origin or topic, partition, offset) counts.
         apply_as_deletes: SQL over the result's columns, as `"op = 'd'"`, that is true for an event that deletes.
         except_columns: Columns of the result that are not the table's, as `["op"]`.
 
@@ -199,7 +199,7 @@ def scd1(
                 return envelopes.select(row, "after.city", "op", "ts_ms")
 
     Events may come in any order and more than once: the table depends on their set alone. A delete is kept in
-    `<table>__changes` for as long as that table is, so an older event never brings the row back. Rows whose key or
+    `<table>__changes` as long as that table exists, so an older event never brings the row back. Rows whose key or
     sequence is NULL go to quarantine.
     """
     return _scd(1, name, keys, sequence_by, apply_as_deletes, except_columns, None)
@@ -217,8 +217,8 @@ def scd2(
     """Declares a table that has every version of each key's row (type 2), from change events.
 
     A version holds in `[valid_from, valid_to)`, both of the sequence's type; `valid_to` is NULL and `is_current` true
-    for the one that still holds. A late event is put where it belongs: it splits a version, or begins the first one
-    sooner. Versions that follow each other with the same tracked columns are one, whose other columns are those of its
+    for the one that still holds. A late event is put where it belongs: it splits a version, or makes the first one
+    begin earlier. Successive versions with the same tracked columns are one, whose other columns are those of its
     newest event. Between a delete and the next event the key has no version.
 
     Args:
@@ -239,8 +239,8 @@ def scd2(
 
         and an event of 3, Bern, that comes after them makes Rome end at 3 and puts Bern, [3, 4), between.
 
-    Cost: a batch reads the events of its keys in `<table>__changes` and writes the files of the table anew that hold
-    one of its keys.
+    Cost: a batch reads the events of its keys in `<table>__changes`, and rewrites the files of the table that hold one
+    of its keys.
     """
     return _scd(2, name, keys, sequence_by, apply_as_deletes, except_columns, track_history_columns)
 

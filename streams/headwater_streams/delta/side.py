@@ -42,10 +42,10 @@ def quarantine_schema() -> T.StructType:
 
 
 def late_schema(inputs: Mapping[str, T.StructType], *, overlapping: bool = False) -> T.StructType:
-    """The inputs' columns side by side, which input the row is of, and its coordinates.
+    """The inputs' columns side by side, the input that the row is of, and its coordinates.
 
-    A name that two inputs use with two types is a string. Where windows overlap, `_missed` names those that lack the
-    row.
+    A column that two inputs have with two types is a string. Where windows overlap, `_missed` has the windows that lack
+    the row.
     """
     columns: dict[str, T.DataType] = {}
     for schema in inputs.values():
@@ -71,10 +71,10 @@ def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:
 def write_side(
     transaction: DeltaTransaction, rows: DataFrame, app_id: str, entry: LedgerEntry, expected: int
 ) -> None:
-    """Commits a batch's side rows by a transaction just begun, unless an earlier try of the same batch did.
+    """Commits a batch's side rows by a new transaction, unless an earlier try of the same batch did.
 
     Raises:
-        DataLossError: Not as many rows were written as the pass over the batch counted.
+        DataLossError: The number of written rows differs from the count of the pass over the batch.
     """
     if transaction.last_batch(app_id) >= entry.batch:
         return

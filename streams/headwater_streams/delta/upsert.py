@@ -1,7 +1,7 @@
 """An updating target: rows that replace those of the same keys, as one commit.
 
 The keys of a batch come to the driver (some 50 bytes each), which looks for them in the key columns of the files whose
-statistics allow them; the files that hold one are written anew in one Spark job. Not measured against Delta's MERGE.
+statistics allow them; one Spark job rewrites the files that hold one. Not measured against Delta's MERGE.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,14 +33,14 @@ def upsert_rows(
 ) -> None:
     """Replaces the rows of the same keys and adds the others, as one commit with its mark and its ledger entry.
 
-    A commit of somebody else that came in between (a backfill's swap) is read, and the rows are put into what it left.
+    Where another commit came first (a backfill's swap), the table is read again, and the rows go into that version.
 
     Args:
         df: The rows; one for each key. They are computed once, and again where another commit came first.
         begin: Begins a commit to the table.
         keys: The key columns; NULL equals NULL.
         keyed: The key columns of all rows.
-        updates: SQL over `t` (the table) and `s` (the rows) for columns that are not simply replaced.
+        updates: SQL over `t` (the table) and `s` (the rows) for columns that are computed instead of replaced.
         app_id: The mark's application id.
         batch: The mark's version.
         user_metadata: The ledger entry.
@@ -48,14 +48,14 @@ def upsert_rows(
     Raises:
         JobDefinitionError: Two of the rows have the same key.
     """
-    wanted = keyed.select(list(keys))
-    _require_distinct(wanted)
+    new_keys = keyed.select(list(keys))
+    _require_distinct(new_keys)
     for tries_left in reversed(range(_TRIES)):
         transaction = begin()
         if transaction.last_batch(app_id) >= batch:
             return
         try:
-            touched = transaction.files_with(wanted)
+            touched = transaction.files_with(new_keys)
             written = transaction.write(_replaced(transaction, touched, df, keys, updates))
             transaction.commit(app_id, batch, user_metadata, written, removed=touched)
             return
@@ -81,17 +81,17 @@ def _replaced(
     keys: Sequence[str],
     updates: Mapping[str, str],
 ) -> DataFrame:
-    """The rows of the files and of `rows`, one for each key; where both have it, that of `rows` with the updates."""
+    """The rows of the files and of `rows`, one for each key; where both have the key, that of `rows` with `updates`."""
     if not touched:
         missing = [field for field in transaction.schema.fields if field.name not in rows.columns]
         return rows.select("*", *[F.lit(None).cast(f.dataType).alias(f.name) for f in missing])
-    held = transaction.read(touched)
-    t = held.withColumn("_held", F.lit(True)).alias("t")
+    existing = transaction.read(touched)
+    t = existing.withColumn("_held", F.lit(True)).alias("t")
     s = rows.withColumn("_new", F.lit(True)).alias("s")
     both = F.col("t._held") & F.col("s._new")
     columns = []
-    for name in held.columns:
-        if name not in rows.columns:  # the job no longer gives it, and what it once gave is not of these rows
+    for name in existing.columns:
+        if name not in rows.columns:  # the job no longer gives it; its old values are not of these rows
             columns.append(F.when(F.col("s._new").isNull(), col("t", name)).alias(name))
             continue
         new = col("s", name)
