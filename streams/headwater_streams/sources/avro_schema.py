@@ -44,15 +44,15 @@ def _wider(node: Any, ints: bool) -> Any:
         return [_wider(each, ints) for each in node]
     if not isinstance(node, dict):
         return "long" if node == "int" and ints else node
-    found = {key: _wider(node[key], ints) if key in ("items", "values") else node[key] for key in node}
+    widened = {key: _wider(node[key], ints) if key in ("items", "values") else node[key] for key in node}
     kind = node.get("type")
     if isinstance(kind, dict | list) or (kind == "int" and "logicalType" not in node):
-        found["type"] = _wider(kind, ints)
+        widened["type"] = _wider(kind, ints)
     if "fields" in node:
-        found["fields"] = [{**each, "type": _wider(each["type"], ints)} for each in node["fields"]]
+        widened["fields"] = [{**each, "type": _wider(each["type"], ints)} for each in node["fields"]]
     if node.get("logicalType") == "decimal" and node.get("precision", 0) <= _DIGITS_OF_A_LONG:
-        found["precision"] = max(node.get("precision", 0), _most_digits(node))
-    return found
+        widened["precision"] = max(node.get("precision", 0), _most_digits(node))
+    return widened
 
 
 def _most_digits(node: dict[str, Any]) -> int:

@@ -121,15 +121,15 @@ class AvroReader:
     def __init__(self, form: Avro, raw: Column) -> None:
         self._form, self._raw = form, raw
         self._fields = form.columns().fields
-        self._known: dict[int, str | None] = dict(form.writers or ())
+        self._writers: dict[int, str | None] = dict(form.writers or ())
         self._value = self._parsed()
 
     def value(self, records: DataFrame) -> Column:
         """The record of each value, with `_end`; NULL where its schema is not known, or cannot be read."""
         if self._form.lookup is not None:
-            new = [number for number in self._ids(records) if number not in self._known]
+            new = [number for number in self._ids(records) if number not in self._writers]
             if new:
-                self._known.update({number: self._asked(number) for number in new})
+                self._writers.update({number: self._looked_up(number) for number in new})
                 self._value = self._parsed()
         return self._value
 
@@ -142,9 +142,9 @@ class AvroReader:
         is none of its type, or with a text that is not UTF-8, which Avro's reader takes as it is."""
         raw, value, end = self._raw, typing.read, typing.read.getField(END)
         texts = {
-            field.name: found
+            field.name: is_no_text
             for field in self._fields
-            if (found := somewhere(field.dataType, value.getField(field.name), _is_no_text)) is not None
+            if (is_no_text := somewhere(field.dataType, value.getField(field.name), _is_no_text)) is not None
         }
         whole = F.coalesce(end == F.lit(_MARK), F.lit(False))
         condition = reduce(Column.__or__, texts.values(), ~whole | unread)
@@ -152,25 +152,25 @@ class AvroReader:
         reason = reason.when(F.octet_length(raw) == 0, F.lit("the value is empty"))
         if self._form.has_header:
             reason = reason.when(~_has_header(raw), F.lit(NO_HEADER))
-            told = (
+            sentence = (
                 " is not known"
                 if self._form.lookup is None
                 else " is not known, or not to be read as the job's"
             )
-            unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(told))
+            unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(sentence))
             reason = reason.when(value.isNull(), unknown)
         reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
         if typing.wrong:
             reason = reason.when(whole & unread, wrong_fields(typing.wrong))
-        for name, found in texts.items():
-            reason = reason.when(whole & found, F.lit(f"{name} is not UTF-8"))
+        for name, is_no_text in texts.items():
+            reason = reason.when(whole & is_no_text, F.lit(f"{name} is not UTF-8"))
         return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))
 
     def _ids(self, records: DataFrame) -> list[int]:
         ids = records.filter(_has_header(self._raw)).select(_id(self._raw).alias(_ID)).distinct()
         return sorted(row[_ID] for row in ids.collect())
 
-    def _asked(self, number: int) -> str | None:
+    def _looked_up(self, number: int) -> str | None:
         assert self._form.lookup is not None
         try:
             text = self._form.lookup(number)
@@ -191,8 +191,8 @@ class AvroReader:
 
     def _parsed(self) -> Column:
         form, raw = self._form, self._raw
-        known = [writer for writer in self._known.values() if writer is not None]
-        ints = not any(tells_ints_from_longs(schema) for schema in (form.schema, *known))
+        writers = [writer for writer in self._writers.values() if writer is not None]
+        ints = not any(tells_ints_from_longs(schema) for schema in (form.schema, *writers))
         reader = wider(form.schema, ints=ints)
         if not form.has_header:
             return _from_avro(raw, reader, reader)
@@ -200,7 +200,7 @@ class AvroReader:
         empty = SparkSession.active().range(0).select(_from_avro(F.lit(b""), reader, reader).alias("value"))
         nothing = empty.schema["value"].dataType
         value = F.lit(None).cast(nothing)
-        for number, writer in self._known.items():
+        for number, writer in self._writers.items():
             if writer is not None:
                 here = _has_header(raw) & (_id(raw) == number)
                 value = F.when(here, _from_avro(record, wider(writer, ints=ints), reader)).otherwise(value)
@@ -239,17 +239,17 @@ def _with_end(schema: str) -> str:
     return json.dumps({**value, "fields": [*value["fields"], end]})
 
 
-def _schema_text(given: str | Path) -> str:
-    text = str(given)
+def _schema_text(schema: str | Path) -> str:
+    text = str(schema)
     if not text.lstrip().startswith("{"):
         try:
-            text = read_beside(given).decode()
+            text = read_beside(schema).decode()
         except OSError as error:
             raise JobDefinitionError(
                 f"hw.avro: {error}; give a record's schema as JSON, or its .avsc file"
             ) from error
         except UnicodeDecodeError as error:
-            raise JobDefinitionError(f"hw.avro: {given} is not UTF-8: {error}") from error
+            raise JobDefinitionError(f"hw.avro: {schema} is not UTF-8: {error}") from error
     return _record_schema(text)
 
 

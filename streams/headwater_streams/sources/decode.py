@@ -90,12 +90,12 @@ class _Decoder:
         them."""
         self._columns = {name: column.alias(name) for name, column in columns.items()}
         self._checks, self._of_columns, self._of_record = checks, of_columns, of_record
-        self._made: tuple[Column, tuple[Problem, ...]] | None = None
+        self._judgement: tuple[Column, tuple[Problem, ...]] | None = None
 
     def _judged(self, frame: DataFrame, names: Sequence[str]) -> Decoded:
         # Checks speak of the value's columns by their bare names; none of them begins with "_".
         wide = frame.select("*", *self._columns.values())
-        bad, problems = self._made = self._made or self._make(wide)
+        bad, problems = self._judgement = self._judgement or self._make(wide)
         return Decoded(wide.select(*cols(names), bad), self._columns, problems)
 
     def _make(self, wide: DataFrame) -> tuple[Column, tuple[Problem, ...]]:
@@ -134,8 +134,8 @@ class RecordDecoder(_Decoder):
             if field.name in unused
         }
         self._values = values_of(declared, in_value, F.col(RAW), F.col(TIMESTAMP), VALUE, _UNREAD, _TEXT)
-        known = self._values.typing.columns | apart
-        columns = {name: known[name] for name in schema.fieldNames()}
+        by_name = self._values.typing.columns | apart
+        columns = {name: by_name[name] for name in schema.fieldNames()}
         stands_in = unreadable(F.col(HEADERS))
         problem = self._values.problem
         problems = [stands_in, replace(problem, condition=problem.condition & ~stands_in.condition)]
@@ -258,19 +258,19 @@ def needless(declared: TopicInput, schema: T.StructType) -> frozenset[str]:
 def _unreadable(schema: T.StructType, columns: Mapping[str, Column]) -> list[Problem]:
     """Values that Spark reads and others do not: with a date beyond the years 1 to 9999 in a file's statistics
     deltalake opens no table, with a key twice in a map DuckDB reads none of its rows."""
-    found = []
+    problems = []
     for field in schema.fields:
         value = columns[field.name]
         # `far_times` looks at these, all at once.
         is_time = isinstance(field.dataType, T.TimestampType)
         beyond = None if is_time else somewhere(field.dataType, value, is_far_day)
         if beyond is not None:
-            found.append(Problem("value", beyond, far(field.name, field.dataType, value)))
+            problems.append(Problem("value", beyond, far(field.name, field.dataType, value)))
         twice = somewhere(field.dataType, value, _has_a_key_twice)
         if twice is not None:
             reason = F.concat(F.lit(f"{field.name} has a key twice: "), excerpt(value.cast("string")))
-            found.append(Problem("value", twice, reason))
-    return found
+            problems.append(Problem("value", twice, reason))
+    return problems
 
 
 def _has_a_key_twice(kind: T.DataType, value: Column) -> Column | None:

@@ -8,8 +8,8 @@ from headwater_streams.sources.problems import Problem
 
 def header_value(headers: Column, key: str) -> Column:
     """The bytes of the first header of this key, NULL where there is none."""
-    wanted = F.filter(headers, lambda header: header["key"] == key)
-    return F.try_element_at(wanted, F.lit(1))["value"]
+    matching = F.filter(headers, lambda header: header["key"] == key)
+    return F.try_element_at(matching, F.lit(1))["value"]
 
 
 def is_name(text: Column) -> Column:
@@ -18,8 +18,8 @@ def is_name(text: Column) -> Column:
     return F.is_valid_utf8(text) & ~F.contains(text, F.lit("\t"))
 
 
-def incomplete(family: str, headers: Column, found: Column) -> Problem:
-    """A record that has headers of the family, and from which nothing could be made (`found` is NULL)."""
+def incomplete(family: str, headers: Column, parsed: Column) -> Problem:
+    """A record that has headers of the family, and from which nothing could be made (`parsed` is NULL)."""
     named = F.exists(headers, lambda header: header["key"].startswith(f"headwater-{family}-"))
     reason = f"the headwater-{family} headers are incomplete, not decimal numbers or not text"
-    return Problem(family, found.isNull() & named, reason)
+    return Problem(family, parsed.isNull() & named, reason)

@@ -42,10 +42,10 @@ Parse = Callable[[Column, T.StructType], Column]
 
 def token(text: Column, name: str) -> Column:
     """What a text of JSON has behind a name, as it is written there; NULL if it does not have it."""
-    found = F.regexp_extract(
+    written = F.regexp_extract(
         text, rf'(?s){_key(name)}\s*+:\s*+("(?:[^"\\]++|\\.)*+"|[^\s,{{}}\[\]"]++|[\[{{].*)', 1
     )
-    return F.when(found != "", found)
+    return F.when(written != "", written)
 
 
 def _key(name: str) -> str:
@@ -143,23 +143,23 @@ def _times_within(
             return None
         return each.rlike(rf"\A(?:{TIME_OF_DAY}|{_YEAR_OR_MONTH}\z|{_TOO_MANY_SECONDS})")
 
-    found = [
+    suspects = [
         (field, looks)
         for field in fields
         if (looks := somewhere(field.dataType, columns[field.name], looks_made_up)) is not None
     ]
-    if not found:
+    if not suspects:
         return None
-    schema = T.StructType([T.StructField(field.name, _with_texts(field.dataType)) for field, _ in found])
+    schema = T.StructType([T.StructField(field.name, _with_texts(field.dataType)) for field, _ in suspects])
     texts = parse(text, schema)
     wrong = _any(
         [
-            said
-            for field, _ in found
-            if (said := somewhere(field.dataType, texts.getField(field.name), is_no_time)) is not None
+            is_wrong
+            for field, _ in suspects
+            if (is_wrong := somewhere(field.dataType, texts.getField(field.name), is_no_time)) is not None
         ]
     )
-    return F.when(_any([looks for _, looks in found]) & text.rlike(rf"[:\[,]\s*+{_NO_TIME}"), wrong)
+    return F.when(_any([looks for _, looks in suspects]) & text.rlike(rf"[:\[,]\s*+{_NO_TIME}"), wrong)
 
 
 def _with_texts(kind: T.DataType) -> T.DataType:
@@ -176,8 +176,8 @@ def _with_texts(kind: T.DataType) -> T.DataType:
 def _infinities(
     text: Column, columns: Mapping[str, Column], fields: Sequence[T.StructField]
 ) -> Column | None:
-    found = [_has_infinity(f.dataType, columns[f.name]) for f in fields]
-    some = [each for each in found if each is not None]
+    conditions = [_has_infinity(f.dataType, columns[f.name]) for f in fields]
+    some = [each for each in conditions if each is not None]
     return F.when(_any(some), ~text.rlike(_WORD_OF_INFINITY) | text.rlike(_GREAT)) if some else None
 
 
@@ -215,12 +215,12 @@ def has_further_digits(text: Column, fields: Sequence[T.StructField], parse_as: 
         fields: The fields that are looked at.
         parse_as: Parses a text by a schema, its types as they are.
     """
-    seen = _seen(fields)
-    if not seen:
+    decimals = _wider_decimals(fields)
+    if not decimals:
         return F.lit(False)
-    keys = "|".join(key for key, _, _, _ in seen)
-    run = min(as_seen.scale - kind.scale for _, _, kind, as_seen in seen)
-    places = min(as_seen.scale for _, _, _, as_seen in seen)
+    keys = "|".join(key for key, _, _, _ in decimals)
+    run = min(wider.scale - kind.scale for _, _, kind, wider in decimals)
+    places = min(wider.scale for _, _, _, wider in decimals)
 
     def has_one_of(*parts: str) -> Column:
         return reduce(Column.__or__, [java.has(part) for part in parts])
@@ -231,29 +231,31 @@ def has_further_digits(text: Column, fields: Sequence[T.StructField], parse_as: 
     has_further = text.rlike(rf'(?:{keys})\s*+:\s*+"?(?:{further})|\\')
 
     def is_rounded(read: Column) -> Column:
-        each = [(read.getField(name), kind) for _, name, kind, _ in seen]
+        each = [(read.getField(name), kind) for _, name, kind, _ in decimals]
         return _any([value.isNotNull() & ~value.eqNullSafe(value.try_cast(kind)) for value, kind in each])
 
-    wholes = [(name, MOST_DIGITS - kind.precision + kind.scale) for _, name, kind, _ in seen]
+    wholes = [(name, MOST_DIGITS - kind.precision + kind.scale) for _, name, kind, _ in decimals]
     schema = T.StructType(
         [T.StructField(name, T.DecimalType(MOST_DIGITS, digits)) for name, digits in wholes]
     )
     # Spark works out both sides of an AND for every row, but not the other branch of a WHEN.
-    found = F.when(has_further, let(parse_as(text, schema), is_rounded))
-    found = F.when(has_one_of("0" * run, "9" * run, "e-", "E-"), found)
-    return F.coalesce(F.when(has_one_of("0" * half, "9" * half), found), F.lit(False))
+    is_inexact = F.when(has_further, let(parse_as(text, schema), is_rounded))
+    is_inexact = F.when(has_one_of("0" * run, "9" * run, "e-", "E-"), is_inexact)
+    return F.coalesce(F.when(has_one_of("0" * half, "9" * half), is_inexact), F.lit(False))
 
 
 def _nothings(text: Column, columns: Mapping[str, Column], fields: Sequence[T.StructField]) -> Column | None:
     """Whether a DECIMAL that is 0 was a number whose exponent makes it too small for the places that are seen."""
     small = r'\s*+:\s*+"?-?[0-9.]*[1-9][0-9.]*+[eE]-'
-    found = [F.when(columns[name] == 0, text.rlike(f"{key}{small}")) for key, name, _, _ in _seen(fields)]
-    return _any(found) if found else None
+    conditions = [
+        F.when(columns[name] == 0, text.rlike(f"{key}{small}")) for key, name, _, _ in _wider_decimals(fields)
+    ]
+    return _any(conditions) if conditions else None
 
 
-def _seen(fields: Sequence[T.StructField]) -> list[tuple[str, str, T.DecimalType, T.DecimalType]]:
+def _wider_decimals(fields: Sequence[T.StructField]) -> list[tuple[str, str, T.DecimalType, T.DecimalType]]:
     """The DECIMALs that are read with more places: each one's name in a regular expression, its name, its type, and the
     one that it is read as."""
     decimals = [(f.name, f.dataType) for f in fields if isinstance(f.dataType, T.DecimalType)]
-    found = [(name, kind, wider_decimal(kind)) for name, kind in decimals]
-    return [(_key(name), name, kind, as_seen) for name, kind, as_seen in found if as_seen is not None]
+    widened = [(name, kind, wider_decimal(kind)) for name, kind in decimals]
+    return [(_key(name), name, kind, wider) for name, kind, wider in widened if wider is not None]

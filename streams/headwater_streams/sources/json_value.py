@@ -54,9 +54,9 @@ def json_detour(kind: T.DataType, within: bool) -> Detour | None:
 
 
 def _decimal_detour(kind: T.DecimalType, within: bool) -> Detour:
-    seen = None if within else wider_decimal(kind)
-    if seen is not None:
-        return Detour(seen, lambda value: value.try_cast(kind), lambda read, value: ~read.eqNullSafe(value))
+    wider = None if within else wider_decimal(kind)
+    if wider is not None:
+        return Detour(wider, lambda value: value.try_cast(kind), lambda read, value: ~read.eqNullSafe(value))
 
     # As a VARIANT all digits are there, but for a number with an exponent, which is a DOUBLE; it costs much more.
     def of_variant(value: Column) -> Column:
@@ -183,5 +183,5 @@ def _is_one(text: Column, bare: Column) -> Column:
     # Spark's parser stops after the first object; what follows it would be lost without a word.
     listed = F.concat(F.lit("["), text, F.lit("]"))
     # What counts the objects stops at a NaN, which is taken elsewhere.
-    counted = F.coalesce(F.json_array_length(listed), F.size(F.from_json(listed, _OBJECTS, _OPTIONS)))
-    return _is_object(bare) & F.coalesce(counted == 1, F.lit(False))
+    count = F.coalesce(F.json_array_length(listed), F.size(F.from_json(listed, _OBJECTS, _OPTIONS)))
+    return _is_object(bare) & F.coalesce(count == 1, F.lit(False))

@@ -17,15 +17,15 @@ IsSo = Callable[[T.DataType, Column], Column | None]
 
 def somewhere(kind: T.DataType, value: Column, is_so: IsSo) -> Column | None:
     """Whether it is so of a value or of one that is in it, never NULL; None where it is asked of none."""
-    found = [is_so(kind, value)]
+    conditions = [is_so(kind, value)]
     if isinstance(kind, T.StructType):
-        found += [somewhere(field.dataType, value.getField(field.name), is_so) for field in kind.fields]
+        conditions += [somewhere(field.dataType, value.getField(field.name), is_so) for field in kind.fields]
     elif isinstance(kind, T.ArrayType):
-        found.append(_in_one_of(kind.elementType, value, is_so))
+        conditions.append(_in_one_of(kind.elementType, value, is_so))
     elif isinstance(kind, T.MapType):
-        found.append(_in_one_of(kind.keyType, F.map_keys(value), is_so))
-        found.append(_in_one_of(kind.valueType, F.map_values(value), is_so))
-    some = [F.coalesce(each, F.lit(False)) for each in found if each is not None]
+        conditions.append(_in_one_of(kind.keyType, F.map_keys(value), is_so))
+        conditions.append(_in_one_of(kind.valueType, F.map_values(value), is_so))
+    some = [F.coalesce(each, F.lit(False)) for each in conditions if each is not None]
     return reduce(Column.__or__, some) if some else None
 
 
@@ -43,12 +43,12 @@ def _in_one_of(kind: T.DataType, values: Column, is_so: IsSo) -> Column | None:
     if somewhere(kind, F.lit(None).cast(kind), is_so) is None:
         return None
 
-    def found(value: Column) -> Column:
+    def is_so_inside(value: Column) -> Column:
         inside = somewhere(kind, value, is_so)
         assert inside is not None
         return inside
 
-    return F.exists(values, found)
+    return F.exists(values, is_so_inside)
 
 
 def kinds_within(kind: T.DataType) -> Iterator[T.DataType]:

@@ -34,13 +34,13 @@ def any_of(problems: Iterable[Problem]) -> Column:
 
 def problem_array(problems: Iterable[Problem]) -> Column:
     """Every problem of a row, as an array of `{check, reason}`."""
-    found = [
+    entries = [
         F.when(
             problem.condition, F.struct(F.lit(problem.check).alias("check"), _text(problem).alias("reason"))
         )
         for problem in problems
     ]
-    return F.array_compact(F.array(*found)).cast(_TYPE)
+    return F.array_compact(F.array(*entries)).cast(_TYPE)
 
 
 def _text(problem: Problem) -> Column:

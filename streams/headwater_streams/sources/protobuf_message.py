@@ -60,8 +60,8 @@ def message_class(descriptors: bytes, name: str) -> type[Message]:
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptors).file:
         pool.Add(file)
-    found: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-    return found
+    message: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    return message
 
 
 def columns_of(message: Descriptor) -> T.StructType:
@@ -77,9 +77,9 @@ def row_of(message: Descriptor) -> Convert:
     """What turns a message into a dict by column; raises `ValueError` with a reason for what no column can hold."""
     fields = [(field.name, field.has_presence, _value(field)) for field in message.fields]
 
-    def convert(given: Any) -> dict[str, Any]:
+    def convert(instance: Any) -> dict[str, Any]:
         return {
-            name: None if optional and not given.HasField(name) else value(getattr(given, name))
+            name: None if optional and not instance.HasField(name) else value(getattr(instance, name))
             for name, optional, value in fields
         }
 
@@ -114,37 +114,37 @@ def _type_of_one(field: FieldDescriptor, above: tuple[str, ...]) -> T.DataType:
 def _value(field: FieldDescriptor) -> Convert:
     if _is_map(field):
         key, value = (_value(field.message_type.fields_by_name[part]) for part in ("key", "value"))
-        return lambda given: [(key(k), value(v)) for k, v in given.items()]
+        return lambda field_value: [(key(k), value(v)) for k, v in field_value.items()]
     one = _value_of_one(field)
-    return (lambda given: [one(each) for each in given]) if field.is_repeated else one
+    return (lambda field_value: [one(each) for each in field_value]) if field.is_repeated else one
 
 
 def _value_of_one(field: FieldDescriptor) -> Convert:
     if field.type == FieldDescriptor.TYPE_ENUM:
         names = {value.number: value.name for value in field.enum_type.values}
-        return lambda given: names.get(given, str(given))
+        return lambda field_value: names.get(field_value, str(field_value))
     if field.type == FieldDescriptor.TYPE_STRING:
-        return lambda given: _text(field.name, given)
+        return lambda field_value: _text(field.name, field_value)
     if field.message_type is None:
-        return lambda given: given
+        return lambda field_value: field_value
     if field.message_type.full_name == _TIMESTAMP:
-        return lambda given: _microseconds(field.name, given)
+        return lambda field_value: _microseconds(field.name, field_value)
     return row_of(field.message_type)
 
 
-def _text(name: str, given: Any) -> str:
+def _text(name: str, value: Any) -> str:
     # proto2 does not require UTF-8 of a string; the library then gives its bytes.
-    if isinstance(given, str):
-        return given
-    raise ValueError(f"{name} is not UTF-8: {bytes(given[:100])!r}")
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{name} is not UTF-8: {bytes(value[:100])!r}")
 
 
-def _microseconds(name: str, given: Any) -> int:
-    if not (_FIRST_S <= given.seconds <= _LAST_S and 0 <= given.nanos < 1_000_000_000):
+def _microseconds(name: str, timestamp: Any) -> int:
+    if not (_FIRST_S <= timestamp.seconds <= _LAST_S and 0 <= timestamp.nanos < 1_000_000_000):
         raise ValueError(
-            f"{name} is not a time between the years 1 and 9999: {given.seconds} s and {given.nanos} ns"
+            f"{name} is not a time between the years 1 and 9999: {timestamp.seconds} s and {timestamp.nanos} ns"
         )
-    return int(given.seconds * 1_000_000 + given.nanos // 1000)
+    return int(timestamp.seconds * 1_000_000 + timestamp.nanos // 1000)
 
 
 def _is_map(field: FieldDescriptor) -> bool:

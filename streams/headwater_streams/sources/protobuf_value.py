@@ -81,26 +81,26 @@ def protobuf(descriptors: str | Path | type[Message], message: str = "", *, head
         JobDefinitionError: The file is not there, is no descriptor set, or lacks the message or an import.
     """
     if isinstance(descriptors, type):
-        told = descriptors.DESCRIPTOR
-        return Protobuf(_with_imports(told.file), told.full_name, header)
+        descriptor = descriptors.DESCRIPTOR
+        return Protobuf(_with_imports(descriptor.file), descriptor.full_name, header)
     path = Path(descriptors)
     try:
-        found = read_beside(path)
-        message_class(found, message)
+        descriptor_set = read_beside(path)
+        message_class(descriptor_set, message)
     except OSError as error:
         raise JobDefinitionError(
             f"hw.protobuf: {error}; write it with protoc --include_imports --descriptor_set_out={path.name}"
         ) from error
     except KeyError as error:
         raise JobDefinitionError(
-            f"hw.protobuf: {path} has no message {message!r}; it has {', '.join(_messages(found)) or 'none'}"
+            f"hw.protobuf: {path} has no message {message!r}; it has {', '.join(_messages(descriptor_set)) or 'none'}"
         ) from error
     except (DecodeError, TypeError) as error:
         raise JobDefinitionError(
             f"hw.protobuf: {path} is not a whole descriptor set; "
             f"write it with protoc --include_imports --descriptor_set_out={path.name}"
         ) from error
-    return Protobuf(found, message, header)
+    return Protobuf(descriptor_set, message, header)
 
 
 def parse_protobuf(raw: Column, form: Protobuf) -> Column:
@@ -137,21 +137,21 @@ def _reader(
             return None
         start = 0
         if header:
-            told, start = _after_header(value)
-            if told is None:
+            named_way, start = _after_header(value)
+            if named_way is None:
                 return {REASON: NO_HEADER}
-            if told != way:
-                return {REASON: f"its header says message {told} of its file, and {message} is {way}"}
+            if named_way != way:
+                return {REASON: f"its header says message {named_way} of its file, and {message} is {way}"}
         try:
-            found = kind.FromString(value[start:])
+            parsed = kind.FromString(value[start:])
         except DecodeError:
             return {REASON: f"the value is cut off, or not a {message}"}
-        if not found.IsInitialized():
-            return {REASON: f"{', '.join(found.FindInitializationErrors())} is not set"}
-        size = found.ByteSize()
-        found.DiscardUnknownFields()
-        known = found.ByteSize()
-        if known != size:
+        if not parsed.IsInitialized():
+            return {REASON: f"{', '.join(parsed.FindInitializationErrors())} is not set"}
+        size = parsed.ByteSize()
+        parsed.DiscardUnknownFields()
+        known_size = parsed.ByteSize()
+        if known_size != size:
             lost = passed_over(kind.FromString(value[start:]))
             if lost is not None:
                 return {REASON: lost}
@@ -160,10 +160,10 @@ def _reader(
             great = too_great(kind.DESCRIPTOR, value[start:])
             if great is not None:
                 return {REASON: f"a number is too great for its field, {great}"}
-        if size and not known:
+        if size and not known_size:
             return {REASON: f"the value has no field of {message}"}
         try:
-            columns: dict[str, Any] = row(found)
+            columns: dict[str, Any] = row(parsed)
         except ValueError as error:
             return {REASON: str(error)}
         return columns
@@ -195,30 +195,30 @@ def _after_header(value: bytes) -> tuple[list[int] | None, int]:
 
 def _varint(value: bytes, place: int) -> tuple[int, int]:
     """A varint and the place behind it, which is behind the value's end where it is cut off."""
-    found = shift = 0
+    number = shift = 0
     while place < len(value) and shift < 35:
         octet = value[place]
-        found, place, shift = found | (octet & 0x7F) << shift, place + 1, shift + 7
+        number, place, shift = number | (octet & 0x7F) << shift, place + 1, shift + 7
         if octet < 0x80:
-            return found, place
+            return number, place
     return 0, len(value) + 1
 
 
 def _with_imports(file: FileDescriptor) -> bytes:
-    found: dict[str, FileDescriptor] = {}
+    files: dict[str, FileDescriptor] = {}
 
     def add(each: FileDescriptor) -> None:
-        if each.name not in found:
+        if each.name not in files:
             for imported in each.dependencies:
                 add(imported)
-            found[each.name] = each
+            files[each.name] = each
 
     add(file)
     whole = descriptor_pb2.FileDescriptorSet()
-    for each in found.values():
+    for each in files.values():
         each.CopyToProto(whole.file.add())
-    told: bytes = whole.SerializeToString(deterministic=True)
-    return told
+    serialized: bytes = whole.SerializeToString(deterministic=True)
+    return serialized
 
 
 def _messages(descriptors: bytes) -> list[str]:

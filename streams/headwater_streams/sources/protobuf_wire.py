@@ -26,17 +26,17 @@ def too_great(message: Descriptor, value: bytes) -> str | None:
         message: The message.
         value: Its bytes, which the library has read.
     """
-    for number, kind, found in _fields(value):
+    for number, kind, content in _fields(value):
         field = message.fields_by_number.get(number)
         if field is None:
             continue
         numbers: list[int] = []
-        if isinstance(found, int):
-            numbers = [found]
+        if isinstance(content, int):
+            numbers = [content]
         elif kind == _LENGTH and field.type in (*_SIGNED, *_UNSIGNED):
-            numbers = list(_varints(found))
+            numbers = list(_varints(content))
         elif field.message_type is not None:
-            inner = too_great(field.message_type, found)
+            inner = too_great(field.message_type, content)
             if inner is not None:
                 return f"{field.name}.{inner}"
         for each in numbers:
@@ -56,12 +56,12 @@ def passed_over(message: Message) -> str | None:
     for unknown in UnknownFieldSet(message):
         field = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
         if field is not None:
-            return f"{field.name}: {_told(unknown.data)} is no {_kind(field)}"
+            return f"{field.name}: {_describe_data(unknown.data)} is no {_kind(field)}"
     for field, value in message.ListFields():
         for inner in _messages_in(field, value):
-            found = passed_over(inner)
-            if found is not None:
-                return f"{field.name}.{found}"
+            name_within = passed_over(inner)
+            if name_within is not None:
+                return f"{field.name}.{name_within}"
     return None
 
 
@@ -74,7 +74,7 @@ def _messages_in(field: FieldDescriptor, value: Any) -> list[Message]:
     return [*value] if field.is_repeated else [value]
 
 
-def _told(data: Any) -> str:
+def _describe_data(data: Any) -> str:
     return f"{data[:100]!r}" if isinstance(data, bytes) else f"{data}" if isinstance(data, int) else "a group"
 
 
@@ -94,8 +94,8 @@ def _fields(value: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         tag, at = _varint(value, at)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
-            found, at = _varint(value, at)
-            yield number, kind, found
+            content, at = _varint(value, at)
+            yield number, kind, content
         elif kind == _LENGTH:
             size, at = _varint(value, at)
             yield number, kind, value[at : at + size]
@@ -109,16 +109,16 @@ def _fields(value: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 def _varints(value: bytes) -> Iterator[int]:
     at = 0
     while at < len(value):
-        found, at = _varint(value, at)
-        yield found
+        number, at = _varint(value, at)
+        yield number
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    found = shift = 0
+    number = shift = 0
     while at < len(value):
         octet, at = value[at], at + 1
-        found |= (octet & 0x7F) << shift
+        number |= (octet & 0x7F) << shift
         shift += 7
         if octet < 0x80:
             break
-    return found & (2**64 - 1), at
+    return number & (2**64 - 1), at

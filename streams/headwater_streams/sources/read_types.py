@@ -100,8 +100,8 @@ class Typing:
     @cached_property
     def columns(self) -> dict[str, Column]:
         """Where each field is, of its declared type, in the records that `of` gives."""
-        found = {field.name: self.read.getField(field.name) for field in self.fields}
-        return found | {field.name: F.col(name) for name, field in self._detours.items()}
+        as_read = {field.name: self.read.getField(field.name) for field in self.fields}
+        return as_read | {field.name: F.col(name) for name, field in self._detours.items()}
 
     @cached_property
     def wrong(self) -> list[tuple[T.StructField, Column, Column]]:
@@ -119,20 +119,20 @@ class Typing:
         """The records with `names`; `unread` becomes true where a value is none of its type."""
         if not self._detours:
             return records
-        kept = [F.col(column) for column in records.columns if column not in (self.value, self.unread)]
-        given = F.col(self.value)
+        others = [F.col(column) for column in records.columns if column not in (self.value, self.unread)]
+        struct = F.col(self.value)
         # Each in a column of its own: it is then worked out once, however often it is looked at.
         few = len(self._detours) <= _MOST_COMPILED
         typed = [
-            _of_few(few, given.getField(field.name), field.dataType, self.rule).alias(name)
+            _of_few(few, struct.getField(field.name), field.dataType, self.rule).alias(name)
             for name, field in self._detours.items()
         ]
-        records = records.select(*kept, self.unread, given.alias(_READ), *typed)
+        records = records.select(*others, self.unread, struct.alias(_READ), *typed)
         some = reduce(Column.__or__, [wrong for _, wrong, _ in self.wrong], F.col(self.unread))
         fields = [self.columns[field.name].alias(field.name) for field in self.fields]
         fields += [self.read.getField(name).alias(name) for name in self.also]
         whole = F.when(self.read.isNotNull(), F.struct(*fields))
-        return records.select(*kept, whole.alias(self.value), *self.names, some.alias(self.unread))
+        return records.select(*others, whole.alias(self.value), *self.names, some.alias(self.unread))
 
 
 def _of_few(few: bool, value: Column, kind: T.DataType, rule: Rule) -> Column:
@@ -140,7 +140,7 @@ def _of_few(few: bool, value: Column, kind: T.DataType, rule: Rule) -> Column:
     # a call alone.
     if few:
         return _typed(kind, value, rule)
-    return let(value, lambda known: _typed(kind, known, rule))
+    return let(value, lambda bound: _typed(kind, bound, rule))
 
 
 def _detours(kind: T.DataType, rule: Rule, within: bool = False) -> bool:
@@ -189,9 +189,9 @@ def _is_misread(kind: T.DataType, read: Column, typed: Column, rule: Rule) -> Co
         detour = rule(leaf, True)
         return None if detour is None else _is_something(detour, value) & detour.typed(value).isNull()
 
-    found = somewhere(kind, read, is_none)
-    assert found is not None
-    return found
+    is_misread = somewhere(kind, read, is_none)
+    assert is_misread is not None
+    return is_misread
 
 
 def _is_something(detour: Detour, read: Column) -> Column:

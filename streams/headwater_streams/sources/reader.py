@@ -164,17 +164,17 @@ class KafkaSource:
 
     def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
         """See `RecordSource`."""
-        there = self.partitions(topic)
+        bounds = self.partitions(topic)
         for partition, (start, end) in ranges.items():
-            earliest, following = there.get(partition, (0, 0))
+            earliest, following = bounds.get(partition, (0, 0))
             if start < end and (start < earliest or end > following):
                 requested, available = f"[{start}, {end})", f"[{earliest}, {following})"
                 raise DataLossError(
                     f"{topic} {partition}: offsets {requested} are asked for, and {available} are there"
                 )
         # Every partition must be named; one that is not wanted is read from its end to its end.
-        starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in there.items()}
-        ends = {p: ranges[p][1] if p in ranges else end for p, (_, end) in there.items()}
+        starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in bounds.items()}
+        ends = {p: ranges[p][1] if p in ranges else end for p, (_, end) in bounds.items()}
         reader = spark.read.format("kafka").options(**self._options).option("subscribe", topic)
         reader = reader.option("startingOffsets", _offsets_json({topic: starts}, _EARLIEST))
         reader = reader.option("endingOffsets", _offsets_json({topic: ends}, _LATEST))

@@ -51,21 +51,21 @@ def far_times(declared: Input, schema: T.StructType, columns: Mapping[str, Colum
     times = [columns[name] for name in names]
     newest, oldest = (of(*times) if len(times) > 1 else times[0] for of in (F.greatest, F.least))
     is_far = F.coalesce(_is_far(newest, oldest), F.lit(False))
-    told = [
+    reasons = [
         F.when(_is_far(time, time), far(name, T.TimestampType(), time))
         for name, time in zip(names, times, strict=True)
     ]
-    return [Problem("value", is_far, F.concat_ws(", ", *told))]
+    return [Problem("value", is_far, F.concat_ws(", ", *reasons))]
 
 
 def far(name: str, kind: T.DataType, value: Column) -> Column:
     """What is told of a column whose value is, or has, such a time."""
-    told = "has a date that is not"
+    what = "has a date that is not"
     if isinstance(kind, T.DateType):
-        told = "is not a date"
+        what = "is not a date"
     elif isinstance(kind, T.TimestampType | T.TimestampNTZType):
-        told = "is not"
-    return F.concat(F.lit(f"{name} {told} of the years 1 to 9999: "), excerpt(value.cast("string")))
+        what = "is not"
+    return F.concat(F.lit(f"{name} {what} of the years 1 to 9999: "), excerpt(value.cast("string")))
 
 
 def is_far_day(kind: T.DataType, value: Column) -> Column | None:

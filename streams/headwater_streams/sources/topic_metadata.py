@@ -45,11 +45,11 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
         UnavailableError: The broker does not answer, or none is named.
     """
     with _asking(bootstrap) as consumer:
-        found = {}
+        bounds = {}
         for partition in _numbers(consumer, topic):
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
-            found[partition] = (low, high)
-        return found
+            bounds[partition] = (low, high)
+        return bounds
 
 
 def first_since(bootstrap: str, topic: str, time_ms: int) -> dict[int, int]:
@@ -60,26 +60,28 @@ def first_since(bootstrap: str, topic: str, time_ms: int) -> dict[int, int]:
         UnavailableError: The broker does not answer, or none is named.
     """
     with _asking(bootstrap) as consumer:
-        asked = [TopicPartition(topic, partition, time_ms) for partition in _numbers(consumer, topic)]
-        found = consumer.offsets_for_times(asked, timeout=_TIMEOUT_S)
-        for each in found:
+        requests = [TopicPartition(topic, partition, time_ms) for partition in _numbers(consumer, topic)]
+        offsets = consumer.offsets_for_times(requests, timeout=_TIMEOUT_S)
+        for each in offsets:
             if each.error is not None:
                 raise KafkaException(each.error)
-    return {each.partition: each.offset for each in found if each.offset >= 0}
+    return {each.partition: each.offset for each in offsets if each.offset >= 0}
 
 
 def _numbers(consumer: Consumer, topic: str) -> list[int]:
     """The topic's partitions."""
     topics = consumer.list_topics(timeout=_TIMEOUT_S).topics
     if topic not in topics or topics[topic].error is not None:
-        there = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
+        existing = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
         raise JobDefinitionError(
-            f"there is no topic {topic!r}; the broker has {there} (make it with: headwater topics create {topic})"
+            f"there is no topic {topic!r}; the broker has {existing} (make it with: headwater topics create {topic})"
         )
     return sorted(topics[topic].partitions)
 
 
-def changed_ids(known: Mapping[str, str | None], now: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
+def changed_ids(
+    before: Mapping[str, str | None], now: Mapping[str, str | None]
+) -> dict[str, tuple[str, str]]:
     """What is another thing of the same name by now, each with its id before and now; where one of the two is not
     known, nobody can tell.
 
@@ -87,7 +89,7 @@ def changed_ids(known: Mapping[str, str | None], now: Mapping[str, str | None]) 
         >>> changed_ids({"clicks": "a", "taps": "b", "bids": "c"}, {"clicks": "a", "taps": "x", "bids": None})
         {'taps': ('b', 'x')}
     """
-    both = ((name, known.get(name), now.get(name)) for name in known)
+    both = ((name, before.get(name), now.get(name)) for name in before)
     return {name: (old, new) for name, old, new in both if old and new and old != new}
 
 
@@ -108,9 +110,9 @@ class TopicIds:
             return None
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=SILENT)
-        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
         try:
-            found = str(asked[topic].result(2 * _TIMEOUT_S).topic_id)
+            topic_id = str(futures[topic].result(2 * _TIMEOUT_S).topic_id)
         except KafkaException:
             return None
-        return None if found == _NO_ID else found
+        return None if topic_id == _NO_ID else topic_id

@@ -21,7 +21,7 @@ from headwater_streams.sources.protobuf_value import Protobuf, parse_protobuf, p
 from headwater_streams.sources.read_types import Typing
 from headwater_streams.spark.spark_errors import first_sentence
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ def values_of(
         unread: The column of what `Values.unread` gave.
         text: The column of the value's bytes as STRING, which Spark does not copy where it looks at them.
     """
-    form, is_unread, known = declared.value_format, F.col(unread), F.col(text)
+    form, is_unread, text_column = declared.value_format, F.col(unread), F.col(text)
     if isinstance(form, Avro):
         reader = AvroReader(form, raw)
         typing = reader.typing(value, unread)
         return Values(reader.value, reader.problem(is_unread, typing), F.lit(False), typing)
     if isinstance(form, Csv):
         typing = Typing(form.columns_in(schema), csv_detour, value, unread, [CORRUPT])
-        problem = csv_problem(known, typing.read, typing.columns, schema, form, is_unread)
+        problem = csv_problem(text_column, typing.read, typing.columns, schema, form, is_unread)
         return _read(parse_csv(raw.cast("string"), schema, form), problem, F.lit(False), typing)
     if isinstance(form, Protobuf | Parser):
         typing = Typing(schema.fields, _as_declared, value, unread)
@@ -81,7 +81,7 @@ def values_of(
             form(raw.cast("string"), timestamp), line_problem(raw, typing.read, form), F.lit(False), typing
         )
     typing = Typing(schema.fields, json_detour, value, unread, [CORRUPT])
-    problem = json_problem(known, typing.read, typing.columns, schema, is_unread)
+    problem = json_problem(text_column, typing.read, typing.columns, schema, is_unread)
     read = raw.cast("string")
     return _read(parse_json(read, schema), problem, not_json(read, schema), typing)
 
@@ -103,13 +103,13 @@ def value_columns(declared: TopicInput) -> T.StructType:
     form = declared.value_format
     if isinstance(form, Avro | Protobuf):
         return _named(declared, form.columns)
-    given = form.schema if isinstance(form, Parser) else declared.schema
+    columns = form.schema if isinstance(form, Parser) else declared.schema
     try:
-        schema = T.StructType.fromDDL(given) if isinstance(given, str) else given
+        schema = T.StructType.fromDDL(columns) if isinstance(columns, str) else columns
         assert isinstance(schema, T.StructType)
     except Exception as error:
         raise JobDefinitionError(
-            f"topic {declared.name!r}: schema {given!r} is not Spark DDL ({_told(error)}); write 'name TYPE, "
+            f"topic {declared.name!r}: schema {columns!r} is not Spark DDL ({_why_not_ddl(error)}); write 'name TYPE, "
             "name TYPE'"
         ) from error
     if isinstance(form, Csv):
@@ -117,11 +117,11 @@ def value_columns(declared: TopicInput) -> T.StructType:
     return schema
 
 
-def _told(error: Exception) -> str:
+def _why_not_ddl(error: Exception) -> str:
     return first_sentence(error) if isinstance(error, PySparkException) else type(error).__name__
 
 
-def _named(declared: TopicInput, ask: Callable[[], Found]) -> Found:
+def _named(declared: TopicInput, ask: Callable[[], Result]) -> Result:
     try:
         return ask()
     except JobDefinitionError as error:

@@ -20,11 +20,11 @@ def excerpt(text: Column) -> Column:
 
 def is_not(field: T.StructField, text: Column) -> Column:
     """The sentence about a field that has this text."""
-    told = F.lit(f"{field.name} is not {type_name(field.dataType)}")
+    what = F.lit(f"{field.name} is not {type_name(field.dataType)}")
     if isinstance(field.dataType, T.TimestampType):
         is_clock = text.rlike(rf'\A"?{TIME_OF_DAY}')
-        told = F.when(is_clock, F.lit(f"{field.name} is a time of day without a date")).otherwise(told)
-    return F.concat(told, F.coalesce(F.concat(F.lit(": "), excerpt(text)), F.lit("")))
+        what = F.when(is_clock, F.lit(f"{field.name} is a time of day without a date")).otherwise(what)
+    return F.concat(what, F.coalesce(F.concat(F.lit(": "), excerpt(text)), F.lit("")))
 
 
 def wrong_fields(judged: Iterable[tuple[T.StructField, Column, Column]]) -> Column:
@@ -33,6 +33,6 @@ def wrong_fields(judged: Iterable[tuple[T.StructField, Column, Column]]) -> Colu
     Args:
         judged: Each field, whether it is wrong, and its text.
     """
-    found = [F.when(wrong, is_not(field, text)) for field, wrong, text in judged]
-    named = F.array_join(F.array_compact(F.array(*found)), ", ")
+    sentences = [F.when(wrong, is_not(field, text)) for field, wrong, text in judged]
+    named = F.array_join(F.array_compact(F.array(*sentences)), ", ")
     return F.when(named == "", F.lit("the value does not fit the schema")).otherwise(named)

@@ -141,16 +141,16 @@ def _build(fields: Sequence[Column], took_unit: str | None) -> Column:
     virtual_host, host, ident, user, time, request, *plain = fields[:10]
     status, size, referer, agent, forwarded_for, took = fields[10:]
     when = _instant(time)
-    other = match(request, _REQUEST, 4, lambda found: F.array(*found))
+    other = match(request, _REQUEST, 4, lambda groups: F.array(*groups))
     line = F.when(plain[0] != "", F.array(*plain)).otherwise(other)
 
-    def row(known: Column) -> Column:
-        method, path, query, protocol = (F.get(known["line"], F.lit(place)) for place in range(4))
+    def row(parsed: Column) -> Column:
+        method, path, query, protocol = (F.get(parsed["line"], F.lit(place)) for place in range(4))
         columns = [
             host,
             unless(ident, "-", '"-"'),
             unless(user, "-", "", '""'),
-            known["time"],
+            parsed["time"],
             unless(request, "-", ""),
             method,
             unless(path, ""),
@@ -165,7 +165,7 @@ def _build(fields: Sequence[Column], took_unit: str | None) -> Column:
             unless(virtual_host, ""),
         ]
         named = [column.alias(field.name) for column, field in zip(columns, SCHEMA.fields, strict=True)]
-        return F.when(known["time"].isNotNull(), F.struct(*named))
+        return F.when(parsed["time"].isNotNull(), F.struct(*named))
 
     return let(F.struct(when.alias("time"), line.alias("line")), row)
 

@@ -58,12 +58,12 @@ def key_value(schema: str | T.StructType) -> Parser:
     _require_flat(schema)
 
     def parse(text: Column, _timestamp: Column) -> Column:
-        wanted = parser.columns()
-        return let(_pairs(text), lambda found: _columns(wanted, found))
+        columns = parser.columns()
+        return let(_pairs(text), lambda pairs: _columns(columns, pairs))
 
     def why(text: Column) -> Column:
-        wanted = parser.columns()
-        return let(_pairs(text), lambda found: _why(wanted, found))
+        columns = parser.columns()
+        return let(_pairs(text), lambda pairs: _why(columns, pairs))
 
     parser = Parser("key_value", schema, parse, why=why)
     return parser
@@ -101,25 +101,25 @@ def _pairs(text: Column) -> Column:
     return F.when(text.rlike(_LINE), F.struct(keys.alias("keys"), values.alias("values")))
 
 
-def _columns(wanted: T.StructType, pairs: Column) -> Column:
-    def built(found: Column) -> Column:
-        each = [found[str(place)] for place in range(len(wanted.fields))]
+def _columns(columns: T.StructType, pairs: Column) -> Column:
+    def built(judgements: Column) -> Column:
+        each = [judgements[str(place)] for place in range(len(columns.fields))]
         wrong = reduce(Column.__or__, [one["wrong"] for one in each])
-        named = [one["value"].alias(field.name) for one, field in zip(each, wanted.fields, strict=True)]
+        named = [one["value"].alias(field.name) for one, field in zip(each, columns.fields, strict=True)]
         return F.when(~wrong, F.struct(*named))
 
-    judged = [_judged(field, pairs).alias(str(place)) for place, field in enumerate(wanted.fields)]
-    return F.when(_has_some(wanted, pairs), let(F.struct(*judged), built))
+    judged = [_judged(field, pairs).alias(str(place)) for place, field in enumerate(columns.fields)]
+    return F.when(_has_some(columns, pairs), let(F.struct(*judged), built))
 
 
-def _why(wanted: T.StructType, pairs: Column) -> Column:
-    told = F.when(pairs.isNull(), F.lit("it is no sequence of key=value pairs and words"))
-    told = told.when(
-        ~_has_some(wanted, pairs), F.lit(f"it has none of the keys {', '.join(wanted.fieldNames())}")
+def _why(columns: T.StructType, pairs: Column) -> Column:
+    reason = F.when(pairs.isNull(), F.lit("it is no sequence of key=value pairs and words"))
+    reason = reason.when(
+        ~_has_some(columns, pairs), F.lit(f"it has none of the keys {', '.join(columns.fieldNames())}")
     )
-    for field in wanted.fields:
-        told = told.when(_judged(field, pairs)["wrong"], is_not(field, _text(field, pairs)))
-    return told
+    for field in columns.fields:
+        reason = reason.when(_judged(field, pairs)["wrong"], is_not(field, _text(field, pairs)))
+    return reason
 
 
 def _judged(field: T.StructField, pairs: Column) -> Column:
@@ -132,8 +132,8 @@ def _judged(field: T.StructField, pairs: Column) -> Column:
         return F.struct(value.alias("value"), wrong.alias("wrong"))
 
     def of_text(text: Column) -> Column:
-        found = typed(text, field.dataType)
-        return let(found, lambda value: judged(value, text.isNotNull() & value.isNull()))
+        parsed = typed(text, field.dataType)
+        return let(parsed, lambda value: judged(value, text.isNotNull() & value.isNull()))
 
     text = _text(field, pairs)
     return judged(text, F.lit(False)) if isinstance(field.dataType, T.StringType) else let(text, of_text)
@@ -145,8 +145,8 @@ def _text(field: T.StructField, pairs: Column) -> Column:
     return _content(F.get(pairs["values"], place - 1))
 
 
-def _has_some(wanted: T.StructType, pairs: Column) -> Column:
-    return F.arrays_overlap(pairs["keys"], F.array(*[F.lit(name) for name in wanted.fieldNames()]))
+def _has_some(columns: T.StructType, pairs: Column) -> Column:
+    return F.arrays_overlap(pairs["keys"], F.array(*[F.lit(name) for name in columns.fieldNames()]))
 
 
 def _content(value: Column) -> Column:

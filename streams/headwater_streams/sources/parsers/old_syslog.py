@@ -134,13 +134,14 @@ def old_form(text: Column, timestamp: Column, zone: str, row: Row) -> Column:
     def plain(fields: Sequence[Column]) -> Column:
         priority, *stamp, host, app, pid, message = fields
         time = plain_time(stamp, timestamp, zone)
-        return let(time, lambda found: row(priority, found, host, app, pid, message))
+        return let(time, lambda parsed_time: row(priority, parsed_time, host, app, pid, message))
 
     def other(fields: Sequence[Column]) -> Column:
         priority, name, _, *stamp, host, firewall, app, pid, message = fields
         time = time_of(stamp, timestamp, zone)
         return let(
-            time, lambda found: row(priority, found, F.concat(name, host, firewall), app, pid, message)
+            time,
+            lambda parsed_time: row(priority, parsed_time, F.concat(name, host, firewall), app, pid, message),
         )
 
     def timeless(fields: Sequence[Column]) -> Column:

@@ -90,7 +90,7 @@ def time_of(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
         return F.when(date != "", F.try_to_timestamp(F.concat(date, F.lit(" "), until))).otherwise(by_date)
 
     later = F.expr("INTERVAL 1 SECOND")
-    return let(let(until, read), lambda found: F.when(is_leap, found + later).otherwise(found))
+    return let(let(until, read), lambda parsed: F.when(is_leap, parsed + later).otherwise(parsed))
 
 
 def unknown_zone(text: Column) -> Column:
@@ -105,7 +105,7 @@ def wrong_date(text: Column) -> Column:
     month = "(?i:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
     by_name = rf"(?:{year}{_B})?{month}{_B}{day}(?:{_B}{year})?(?={_B}{_ANY_CLOCK})"
     by_number = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?=(?:T|{_B}){_ANY_CLOCK})"
-    found = F.regexp_extract(text, rf"(?s)\A[^%]{{0,80}}?(?<![A-Za-z0-9])({by_name}|{by_number})", 1)
+    date_text = F.regexp_extract(text, rf"(?s)\A[^%]{{0,80}}?(?<![A-Za-z0-9])({by_name}|{by_number})", 1)
 
     def checked(date: Column) -> Column:
         parts = [F.regexp_extract(date, each, 1) for each in (f"({year})", f"({month})", rf"\b({day})\b")]
@@ -116,7 +116,7 @@ def wrong_date(text: Column) -> Column:
         is_date = F.when(F.contains(date, F.lit("-")), numbered.isNotNull()).otherwise(named.isNotNull())
         return F.when(is_date, F.lit("")).otherwise(date)
 
-    return let(found, lambda date: F.when(date == "", date).otherwise(checked(date)))
+    return let(date_text, lambda date: F.when(date == "", date).otherwise(checked(date)))
 
 
 def _zone(text: Column, zone: str) -> Column:

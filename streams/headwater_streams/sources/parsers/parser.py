@@ -90,9 +90,9 @@ def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Col
     )
     parts = F.when(~F.contains(text, F.lit(_BETWEEN)), F.split(replaced, _BETWEEN))
 
-    def built(found: Column) -> Column:
-        fields = [F.get(found, F.lit(number)) for number in range(1, groups + 1)]
-        return F.when(F.size(found) == groups + 1, build(fields))
+    def built(split: Column) -> Column:
+        fields = [F.get(split, F.lit(number)) for number in range(1, groups + 1)]
+        return F.when(F.size(split) == groups + 1, build(fields))
 
     return let(parts, built)
 
@@ -111,15 +111,15 @@ def misfit(text: Column, beginnings: Sequence[tuple[str, str]]) -> Column:
         beginnings: The names of its parts in their order, each with Java's regular expression of the line up to its
             end.
     """
-    found = F.lit(None).cast("struct<name: string, rest: string>")
+    first = F.lit(None).cast("struct<name: string, rest: string>")
     befores = ["", *[pattern for _, pattern in beginnings[:-1]]]
     for (name, pattern), before in reversed(list(zip(beginnings, befores, strict=True))):
-        known = F.char_length(F.regexp_extract(text, rf"(?s)\A{before}", 0))
+        matched = F.char_length(F.regexp_extract(text, rf"(?s)\A{before}", 0))
         here = F.struct(
-            F.lit(name).alias("name"), F.substring(text, known + 1, F.char_length(text)).alias("rest")
+            F.lit(name).alias("name"), F.substring(text, matched + 1, F.char_length(text)).alias("rest")
         )
-        found = F.when(~text.rlike(rf"(?s)\A{pattern}"), here).otherwise(found)
-    return found
+        first = F.when(~text.rlike(rf"(?s)\A{pattern}"), here).otherwise(first)
+    return first
 
 
 def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str) -> Column:
@@ -133,9 +133,9 @@ def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str)
     *patterns, whole = accumulate(pattern for _, pattern in parts)
     part = misfit(text, list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True)))
     name, rest = F.coalesce(part["name"], F.lit(otherwise)), F.coalesce(part["rest"], text)
-    told = F.concat(F.lit("its "), name, F.lit(" is not as it should be: "), excerpt(rest))
+    sentence = F.concat(F.lit("its "), name, F.lit(" is not as it should be: "), excerpt(rest))
     return F.when(F.contains(text, F.lit(_BETWEEN)), F.lit("it has U+FDD0, which is no character")).otherwise(
-        told
+        sentence
     )
 
 

@@ -92,19 +92,19 @@ def _require_zone(zone: str) -> None:
     """
     if _PLAIN_ZONE.fullmatch(zone):
         return
-    known = available_timezones() - _NOT_OF_JAVA
-    if known and zone not in known:
+    zones = available_timezones() - _NOT_OF_JAVA
+    if zones and zone not in zones:
         raise JobDefinitionError(
             f"syslog: zone={zone!r} is not a time zone; write an offset, as '+02:00', or a name: "
-            f"{nearest(zone, sorted(known))}"
+            f"{nearest(zone, sorted(zones))}"
         )
 
 
 def _why(text: Column) -> Column:
     new = why_of_parts(text, _PARTS, "time or priority")
     zone, date = unknown_zone(text), wrong_date(text)
-    told = "is not the name of a zone that is known; let its sender write the offset, as +02:00, or UTC"
-    named = F.when(zone != "", F.concat(zone, F.lit(f" behind its time {told}")))
+    advice = "is not the name of a zone that is known; let its sender write the offset, as +02:00, or UTC"
+    named = F.when(zone != "", F.concat(zone, F.lit(f" behind its time {advice}")))
     dated = F.when(date != "", F.concat(F.lit("its date, "), date, F.lit(", is in no calendar")))
     old = F.coalesce(dated, named, F.lit("no form of its time and its host is known"))
     other_priority = text.startswith("<") & ~text.rlike(rf"\A{_PRIORITY}")

@@ -85,24 +85,24 @@ def template(text: str) -> Parser:
     kinds: list[tuple[str, str | None]] = []
     at = 0
     while at < len(text):
-        found = _PLACEHOLDER.match(text, at)
-        if found is not None:
-            name, kind = found[1], found[2] or ""
-            argument = None if found[3] is None else re.sub(r"[ \t]+", " ", found[3])
+        placeholder = _PLACEHOLDER.match(text, at)
+        if placeholder is not None:
+            name, kind = placeholder[1], placeholder[2] or ""
+            argument = None if placeholder[3] is None else re.sub(r"[ \t]+", " ", placeholder[3])
             if kind not in _KINDS or (argument is not None and kind != "time"):
                 raise JobDefinitionError(
-                    f"template: {found[0]} is of no known kind; there are {', '.join(filter(None, _KINDS))}"
+                    f"template: {placeholder[0]} is of no known kind; there are {', '.join(filter(None, _KINDS))}"
                 )
             if name in names:
                 raise JobDefinitionError(f"template: {name} comes twice")
             names.append(name)
             kinds.append((kind, argument))
             if argument is not None:
-                _require_readable(found[0], argument)
-                _require_definite(found[0], name, argument)
+                _require_readable(placeholder[0], argument)
+                _require_definite(placeholder[0], name, argument)
             begins.append(len(parts))
-            at = found.end()
-            if _ends_with_next(found[0], kind, text[at:]):
+            at = placeholder.end()
+            if _ends_with_next(placeholder[0], kind, text[at:]):
                 parts.append((_WORD_BEFORE, True))
             else:
                 parts.append((_group(kind, argument), kind in _FREE))
@@ -125,12 +125,12 @@ def template(text: str) -> Parser:
 
     def typed(fields: Sequence[Column], timestamp: Column) -> list[tuple[str, Column, Column]]:
         """Each column's name, its value, and whether what the line has there is none."""
-        found = []
+        columns = []
         for name, (kind, argument), field in zip(names, kinds, fields, strict=True):
             value = _CASTS[kind](field, argument, timestamp)
             is_text = isinstance(_KINDS[kind][1], T.StringType)
-            found.append((name, value, F.lit(False) if is_text else value.isNull() & (field != "-")))
-        return found
+            columns.append((name, value, F.lit(False) if is_text else value.isNull() & (field != "-")))
+        return columns
 
     def parse(line: Column, timestamp: Column) -> Column:
         def build(fields: Sequence[Column]) -> Column:
@@ -143,15 +143,15 @@ def template(text: str) -> Parser:
     def wrong_value(fields: Sequence[Column]) -> Column:
         # Whether a text is a time of some year is the same for each timestamp.
         columns = typed(fields, F.timestamp_seconds(F.lit(0)))
-        told = [
+        reasons = [
             F.when(is_none, F.concat(F.lit(f"{name}: "), excerpt(field)))
             for (name, _, is_none), field in zip(columns, fields, strict=True)
         ]
-        return F.concat_ws(", ", *told)
+        return F.concat_ws(", ", *reasons)
 
     def why(line: Column) -> Column:
-        known = [_whole(parts[:end]) for end in begins[1:]]
-        at = misfit(line, list(zip(names, [*known, rf"{pattern}{END}"], strict=True)))
+        beginnings = [_whole(parts[:end]) for end in begins[1:]]
+        at = misfit(line, list(zip(names, [*beginnings, rf"{pattern}{END}"], strict=True)))
         none = match(line, pattern, len(names), wrong_value)
         return F.coalesce(
             F.concat(
@@ -268,10 +268,10 @@ def _time(field: Column, pattern: str | None, timestamp: Column) -> Column:
     if "y" in re.sub("'[^']*'", "", pattern):
         return F.try_to_timestamp(one_blank, F.lit(pattern))
 
-    def of_year(found: Column, year: Column) -> Column:
-        return F.try_to_timestamp(F.concat(year.cast("string"), F.lit(" "), found), F.lit(f"yyyy {pattern}"))
+    def of_year(time: Column, year: Column) -> Column:
+        return F.try_to_timestamp(F.concat(year.cast("string"), F.lit(" "), time), F.lit(f"yyyy {pattern}"))
 
-    return let(one_blank, lambda found: latest(lambda year: of_year(found, year), timestamp))
+    return let(one_blank, lambda time: latest(lambda year: of_year(time, year), timestamp))
 
 
 _CASTS: dict[str, Callable[[Column, str | None, Column], Column]] = {

@@ -47,8 +47,8 @@ def number(text: Column, kind: T.DataType) -> Column:
     # Java takes what is less than a blank around a number, a letter behind it, and sixteen digits behind an x.
     has_digits = (text >= F.lit("!")) & F.right(text, F.lit(1)).isin(*"0123456789.")
     is_plain = has_digits & ~F.contains(text, F.lit("x")) & ~F.contains(text, F.lit("X"))
-    is_held = F.when(is_plain | decimal_form, value.between(-most, most))
-    return F.when(is_held.otherwise(text.rlike(rf"\A{_NO_DECIMAL}\z")), value)
+    is_in_range = F.when(is_plain | decimal_form, value.between(-most, most))
+    return F.when(is_in_range.otherwise(text.rlike(rf"\A{_NO_DECIMAL}\z")), value)
 
 
 def decimal(text: Column, kind: T.DecimalType) -> Column:

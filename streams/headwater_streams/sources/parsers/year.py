@@ -19,16 +19,16 @@ def latest(of_year: Callable[[Column], Column], timestamp: Column) -> Column:
         timestamp: When the record was made.
     """
 
-    def before(found: Column) -> Column:
-        return F.unix_micros(timestamp) + _DAY_US - F.unix_micros(found)
+    def before(time: Column) -> Column:
+        return F.unix_micros(timestamp) + _DAY_US - F.unix_micros(time)
 
     def of_several() -> Column:
         # 29 February is in one year of four, or of eight.
         times = [of_year(F.year(timestamp) + more) for more in range(-8, 2)]
-        return F.array_max(F.filter(F.array(*times), lambda found: before(found) >= 0))
+        return F.array_max(F.filter(F.array(*times), lambda time: before(time) >= 0))
 
     # Within a year the record's own year is the latest, and one time is read instead of ten.
     return let(
         of_year(F.year(timestamp)),
-        lambda found: F.when(before(found).between(0, _ALMOST_A_YEAR_US), found).otherwise(of_several()),
+        lambda time: F.when(before(time).between(0, _ALMOST_A_YEAR_US), time).otherwise(of_several()),
     )
