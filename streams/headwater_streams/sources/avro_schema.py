@@ -1,8 +1,8 @@
-"""The schema by which Avro's values are read, which is wider than the one that they were written with.
+"""The schema by which Avro's values are read: it has wider numbers than the one that they were written with.
 
-Spark's reader takes the lowest 32 bits of an int and the lowest 64 of a DECIMAL of up to 18 digits, so that a producer
-whose field has become a long would have 0 in the place of 2147483648. What is read as a long, or as a DECIMAL of 38
-digits, is brought to its own type by `avro_detour`, or is none of it.
+Spark's reader takes the lowest 32 bits of an int and the lowest 64 of a DECIMAL of up to 18 digits: 2147483648 of a
+producer whose field has become a long would be read as 0. So these are read as a long, or as a DECIMAL of 38 digits.
+`avro_detour` casts the value to its own type, or finds that it does not fit.
 """
 
 import json
@@ -16,7 +16,7 @@ _MOST_DIGITS, _DIGITS_OF_A_LONG = 38, 18
 
 
 def avro_detour(kind: T.DataType, _within: bool) -> Detour | None:
-    """The type that a column has by the wider schema."""
+    """The type that a column has in the wider schema."""
     if isinstance(kind, T.IntegerType):
         return Detour(T.LongType(), lambda value: value.try_cast(kind))
     if isinstance(kind, T.DecimalType) and kind.precision <= _DIGITS_OF_A_LONG:
@@ -35,7 +35,7 @@ def wider(schema: str, *, ints: bool) -> str:
 
 
 def tells_ints_from_longs(schema: str) -> bool:
-    """Whether a union of it has both."""
+    """Whether a union in the schema has both an int and a long."""
     return _has_both(json.loads(schema))
 
 

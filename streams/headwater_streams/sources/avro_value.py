@@ -1,8 +1,8 @@
 """Values that are one Avro record in binary each, with or without the header of Confluent's wire format.
 
-Avro's binary form has no marks: a reader takes what bytes there are, stops when it has all fields, and neither misses
-the record's end nor minds what follows it. So a field of eight known bytes is put behind the schema's own, and these
-bytes behind each value: they are read back as they are if, and only if, the record ends where the value does.
+Avro's binary form has no marks: a reader stops when it has all fields, and notices neither a missing end nor bytes that
+follow the record. So a field of eight known bytes is added after the schema's own, and these bytes after each value:
+they are read back unchanged if, and only if, the record ends where the value does.
 """
 
 import json
@@ -30,7 +30,7 @@ from headwater_streams.spark.spark_errors import reason_of
 
 END = "_end"
 _log = logging.getLogger(__name__)
-_MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it is its beginning: bytes left over cannot look like it
+_MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it equals its beginning: leftover bytes cannot look like it
 _ID = "_writer"
 
 
@@ -40,10 +40,10 @@ class Avro:
 
     Attributes:
         schema: The columns that are read, as Avro's JSON.
-        writers: With which schemas values were written, by the id in the header of Confluent's wire format; None
+        writers: The schemas that values were written with, by the id in the header of Confluent's wire format; None
             for values without a header.
-        lookup: Finds the schema of an id, where they are not all known before: a registry's face. Raises
-            `LookupError` for an id that it does not know.
+        lookup: Finds the schema of an id, where they are not all known before, as by a registry. Raises `LookupError`
+            for an id that it does not know.
     """
 
     name: ClassVar[str] = "avro"
@@ -58,10 +58,10 @@ class Avro:
         return self.writers is not None or self.lookup is not None
 
     def columns(self) -> T.StructType:
-        """The columns that it gives.
+        """The columns of the format.
 
         Raises:
-            JobDefinitionError: Avro or Spark does not take the schema, or a writer's cannot be read as it.
+            JobDefinitionError: Avro or Spark rejects the schema, or a writer's values cannot be read as it.
         """
         spark = SparkSession.active()
         try:
@@ -75,7 +75,7 @@ class Avro:
         return T.StructType([f for f in kind.fields if f.name != END])
 
     def check_writer(self, spark: SparkSession, number: int, writer: str) -> None:
-        """Checks that what was written with a schema can be read.
+        """Checks that values of a writer's schema can be read.
 
         Raises:
             JobDefinitionError: It cannot.
@@ -99,14 +99,14 @@ def avro(
         schema: The columns that are read: a record's schema as JSON, or an `.avsc` file of it, by a path from the
             module that names it, or from the current folder.
         writers: For values with the header of Confluent's wire format: the schemas that they were written with, by
-            id, or a function from an id to its schema, which is where a schema registry is asked. The function is
-            called once for each new id, and raises `LookupError` for one that it does not know, and an `OSError`, as
-            clients of HTTP do, where the registry does not answer: the job then waits and asks again. A batch is read
-            once more, for its ids. Values of an id that it does not know, or whose schema cannot be read as the
-            job's, go to quarantine.
+            id, or a function from an id to its schema, which may ask a schema registry. The function is called once
+            for each new id. It raises `LookupError` for an id that it does not know, and an `OSError`, as clients of
+            HTTP do, where the registry does not answer: the job then waits and asks again. With a function each batch
+            is read once more, for its ids. Values of an id that it does not know, or whose schema cannot be read as
+            the job's, go to quarantine.
 
     Raises:
-        JobDefinitionError: A schema is not a record's, or its file is not there.
+        JobDefinitionError: A schema is not a record's, or its file does not exist.
     """
     if writers is None:
         return Avro(_schema_text(schema))
@@ -116,7 +116,7 @@ def avro(
 
 
 class AvroReader:
-    """Parses values batch by batch; the schemas that a registry gave are kept."""
+    """Parses values batch by batch, and remembers the schemas that a registry gave."""
 
     def __init__(self, form: Avro, raw: Column) -> None:
         self._form, self._raw = form, raw
@@ -125,7 +125,7 @@ class AvroReader:
         self._value = self._parsed()
 
     def value(self, records: DataFrame) -> Column:
-        """The record of each value, with `_end`; NULL where its schema is not known, or cannot be read."""
+        """The record of each value, with `_end`; NULL where its schema is unknown or cannot be read as the job's."""
         if self._form.lookup is not None:
             new = [number for number in self._ids(records) if number not in self._writers]
             if new:
@@ -134,12 +134,12 @@ class AvroReader:
         return self._value
 
     def typing(self, value: str, unread: str) -> Typing:
-        """What brings the record of each value, in the column `value`, to its own types."""
+        """The `Typing` that casts the record of each value, in the column `value`, to its own types."""
         return Typing(self._fields, avro_detour, value, unread, [END])
 
     def problem(self, unread: Column, typing: Typing) -> Problem:
-        """What is wrong with a value: null, empty, cut off, too long, of a schema that is not known, with a number that
-        is none of its type, or with a text that is not UTF-8, which Avro's reader takes as it is."""
+        """What is wrong with a value: it is null, empty, cut off or too long, its schema is unknown, a number does not
+        fit its type, or a text is not UTF-8, which Avro's reader does not check."""
         raw, value, end = self._raw, typing.read, typing.read.getField(END)
         texts = {
             field.name: is_no_text
@@ -180,7 +180,7 @@ class AvroReader:
             raise UnavailableError(
                 f"hw.avro: the function that finds writers' schemas could not say the one of id {number}: {error}"
             ) from error
-        # Any producer can register a schema, and none of them may stop the job.
+        # Any producer can register a schema; that must not stop the job.
         try:
             text = _record_schema(text)
             self._form.check_writer(SparkSession.active(), number, text)
@@ -269,5 +269,5 @@ def _record_schema(text: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason that the JVM gives, in one line."""
+    """The innermost reason of the JVM's, in one line."""
     return reason_of(error) or str(error).strip().splitlines()[0].split(" SQLSTATE")[0]

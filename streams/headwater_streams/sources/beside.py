@@ -1,4 +1,4 @@
-"""Files that a job's module names: they lie beside it, whatever folder a command was started in."""
+"""Files that a job's module names: they are relative to it, whatever folder a command was started in."""
 
 import inspect
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _folder: ContextVar[Path | None] = ContextVar("headwater_module_folder", default
 
 @contextmanager
 def naming_files_in(folder: Path) -> Iterator[None]:
-    """Has the files that are named in the block looked for in a folder, where no module of Python names them."""
+    """Makes the files that the block names relative to a folder, where no module of Python names them."""
     token = _folder.set(folder)
     try:
         yield
@@ -23,10 +23,10 @@ def naming_files_in(folder: Path) -> Iterator[None]:
 
 
 def read_beside(path: str | Path) -> bytes:
-    """A file's bytes: of a relative path beside the module that names it, else in the current folder.
+    """A file's bytes; a relative path is looked up beside the module that names it, then in the current folder.
 
     Raises:
-        OSError: It cannot be read; the text says which it was, or in which folders there is none.
+        OSError: It cannot be read; the message has its path, or the folders that lack it.
     """
     folders = dict.fromkeys([_folder.get() or _folder_of_caller(), Path.cwd()])
     places = [folder / path for folder in folders]  # an absolute path stays as it is
@@ -43,7 +43,7 @@ def read_beside(path: str | Path) -> bytes:
 
 
 def _folder_of_caller() -> Path:
-    """The folder of the innermost module that is not the library's; the current one of a prompt or a notebook."""
+    """The folder of the innermost caller outside the library; the current folder for a prompt or a notebook."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OURS:
         frame = frame.f_back

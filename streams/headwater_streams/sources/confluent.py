@@ -1,6 +1,6 @@
 """The header of Confluent's wire format, which values have where a schema registry is used.
 
-A zero octet, the schema's id as four octets, most significant first, then what the format has.
+It is a zero octet, then the schema's id as four octets, most significant first, then the format's own part.
 (Source: Confluent's "Schema Registry wire format".)
 """
 

@@ -1,10 +1,9 @@
-"""The coordinates of a record and how they travel, unseen, through a user's function.
+"""The coordinates of a record, and how they travel, hidden, through a user's function.
 
-A row's topic, partition, offset and the rest are attached to the DataFrame as *hidden* columns: Spark's own
-mechanism for metadata columns (the `_metadata` of file sources). `select`, `withColumn` and `filter` neither show
-nor lose them, so a job stays a plain function on the columns it is about, and the library takes the coordinates
-back out of the function's result. Spark resolves them through any chain of projections, filters and joins by
-condition; an aggregation ends them.
+A row's topic, partition, offset and the rest are attached to the DataFrame as *hidden* columns, by Spark's own
+mechanism for metadata columns (the `_metadata` of file sources). `select`, `withColumn` and `filter` neither show nor
+lose them. So a job stays a plain function on its columns, and the library reads the coordinates from the function's
+result. Spark resolves them through any chain of projections, filters and joins by condition; an aggregation drops them.
 """
 
 from pyspark.sql import Column
@@ -13,11 +12,11 @@ from pyspark.sql import types as T
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 PLACE = (TOPIC, PARTITION, OFFSET)
-"""What names a record, and orders those of one time."""
+"""The columns that identify a record, and order records of one time."""
 SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
 SOURCES, ROWS = "_sources", "_rows"
 INPUT = "_input"
-"""The input that a row came by, where a job has several."""
+"""The input of a row, where a job has several."""
 
 ORIGIN_TYPE = T.StructType(
     [
@@ -62,7 +61,7 @@ RAW_SCHEMA = T.StructType(
         ),
     ]
 )
-"""What a source of records gives: the columns of Spark's Kafka source with `includeHeaders`."""
+"""The columns of a source of records: those of Spark's Kafka source with `includeHeaders`."""
 
 
 def commit_columns(batch: int, generation: int) -> dict[str, Column]:
@@ -71,9 +70,9 @@ def commit_columns(batch: int, generation: int) -> dict[str, Column]:
 
 
 def changing(value: Column) -> Column:
-    """A literal that is another one in each batch.
+    """A literal that changes from batch to batch.
 
-    Spark writes a number into the Java that it makes of a plan, and would compile each batch's anew; an array it hands
-    over beside the code, if it cannot fold away the look into it.
+    Spark writes a literal into the Java code of a plan, and would compile it anew for each batch. It passes an array
+    beside the code, if it cannot fold the access to it.
     """
     return F.get(F.array(value), F.spark_partition_id() * 0)

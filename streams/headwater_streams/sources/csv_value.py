@@ -1,8 +1,8 @@
-"""Values that are one line of CSV each (RFC 4180): parsed, and judged.
+"""Values that are one line of CSV each (RFC 4180): parses them, and checks them.
 
-Spark's parser is forgiving where a stream must not be: a quote that is not closed takes the rest of the value into its
-column, a line break outside quotes becomes a part of a text. Both are looked for here. Numbers with a fraction and
-times are read as texts, and become what they are here: Spark's parser strips commas, rounds, takes `5d` for a number
+Spark's parser is forgiving where a stream must not be: after a quote that is not closed it takes the rest of the value
+into the column, and a line break outside quotes becomes a part of a text. This module finds both. Numbers with a
+fraction and times are read as texts and cast here, as Spark's parser strips commas, rounds, and takes `5d` for a number
 and "2024" for a day.
 """
 
@@ -26,7 +26,8 @@ from headwater_streams.sources.wrong_fields import wrong_fields
 _MOST_COLUMNS = 20_480
 """Spark's own limit; its parser does not reject a value that has more, it fails (univocity's `maxColumns`)."""
 _NOTHING = "\ufdd0 nothing \ufdd1"
-"""Nothing at all is NULL, and quotes around nothing are an empty text; Spark's own is one for both."""
+"""A text for NULL that no value has: an empty column is NULL, and empty quotes are an empty text. Spark's own default
+makes them the same."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class Csv:
     """Values of comma-separated columns.
 
     Attributes:
-        sep: What stands between columns.
-        quote: What texts with a separator, a quote or a line break are enclosed in; empty for none.
-        escape: What stands before a quote inside quotes; doubled quotes by default.
-        null: The text that stands for NULL, beside nothing at all.
+        sep: The separator between columns.
+        quote: The character around texts with a separator, a quote or a line break; empty for none.
+        escape: The character before a quote inside quotes; by default quotes are doubled.
+        null: The text that stands for NULL; an empty column is NULL, too.
         header: The values' columns in their order, where the schema does not name all of them, or in another order;
-            those that are not in the schema are left out. A value that is this very line goes to quarantine.
+            columns that are not in the schema are left out. A value that equals this line goes to quarantine.
     """
 
     sep: str = ","
@@ -93,7 +94,7 @@ class Csv:
                 )
 
     def columns_in(self, schema: T.StructType) -> list[T.StructField]:
-        """What stands in a value, in its order."""
+        """The columns of a value, in its order."""
         if not self.header:
             return list(schema.fields)
         declared = {field.name: field for field in schema.fields}
@@ -114,7 +115,7 @@ def csv(
 
 
 def csv_detour(kind: T.DataType, _within: bool) -> Detour | None:
-    """How Spark's parser of CSV is to read a type that it would make other values of."""
+    """How Spark's parser of CSV is to read a type whose values it would change."""
     if isinstance(kind, T.FractionalType | T.DateType | T.TimestampType | T.TimestampNTZType):
         return Detour(T.StringType(), lambda text: typed(text, kind))
     return None
@@ -134,15 +135,16 @@ def csv_problem(
     form: Csv,
     unread: Column,
 ) -> Problem:
-    """What is wrong with a value: null, empty, not UTF-8, two lines, another number of columns, or of another type.
+    """What is wrong with a value: it is null, empty, not UTF-8 or several lines, has another number of columns, or a
+    column of another type.
 
     Args:
         text: The value.
-        value: What was read of it.
+        value: The parsed value.
         columns: Its columns, of the declared types.
         schema: The declared columns.
-        form: How it is written.
-        unread: Whether a field was read as what it is not.
+        form: The format.
+        unread: Whether a field was misread.
     """
     names = [field.name for field in form.columns_in(schema)]
     corrupt = value.getField(CORRUPT).isNotNull()
@@ -186,7 +188,7 @@ def csv_problem(
 
 def _from_csv(text: Column, fields: Sequence[T.StructField], form: Csv) -> Column:
     line = F.rtrim(text, F.lit("\r\n"))
-    # So short a text cannot have too many columns, and its octets are counted already.
+    # A text this short cannot have too many columns, and its octets need no counting.
     few = F.octet_length(line) < _MOST_COLUMNS
     separators = F.char_length(line) - F.char_length(F.replace(line, F.lit(form.sep), F.lit("")))
     few |= separators < _MOST_COLUMNS * len(form.sep)
@@ -195,7 +197,7 @@ def _from_csv(text: Column, fields: Sequence[T.StructField], form: Csv) -> Colum
 
 
 def _without_quoted(line: Column, form: Csv) -> Column:
-    """The line without what stands in quotes."""
+    """The line without its quoted parts."""
     if not form.quote:
         return line
     quote = re.escape(form.quote)

@@ -1,8 +1,8 @@
-"""Records to rows: the value decoded, and whether the record can be used. Nothing is dropped here.
+"""From records to rows: decodes the value, and decides whether the record can be used. Nothing is dropped here.
 
-A decoded frame has the coordinates (`_topic` to `_origin`), `_key`, `_raw`, `_headers`, `_value` (a struct that
-has the declared columns; `Decoded.columns` are there without it) and `_bad`. Why a record is bad costs more to say than
-to see, so the reasons are worked out for the rejected rows alone (`Decoded.rejected`).
+A decoded frame has the coordinates (`_topic` to `_origin`), `_key`, `_raw`, `_headers`, `_value` (a struct with the
+declared columns; `Decoded.columns` has them one by one) and `_bad`. The reason why a record is bad costs more than the
+test whether it is, so reasons are computed for the rejected rows alone (`Decoded.rejected`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -54,7 +54,7 @@ class Decoded:
     Attributes:
         frame: The rows.
         columns: The value's columns by name, as expressions over the frame.
-        problems: What makes a row bad; their conditions speak of the frame's columns and of the value's.
+        problems: What makes a row bad; their conditions are over the frame's columns and the value's.
     """
 
     frame: DataFrame
@@ -62,22 +62,23 @@ class Decoded:
     problems: tuple[Problem, ...]
 
     def rejected(self, rows: DataFrame) -> DataFrame:
-        """Rows of the frame with every reason beside them: `_problems`, an array of `{check, reason}`."""
+        """Rows of the frame with all their reasons: `_problems`, an array of `{check, reason}`."""
         return rows.select("*", *self.columns.values()).withColumn(PROBLEMS, problem_array(self.problems))
 
     def apart(self, which: Column) -> DataFrame:
         """The rows of the frame for which a condition holds."""
-        # Spark would push the condition below the value and parse it once for each mention; not past an observation.
+        # Spark would push the condition below the value, and parse the value once for each mention. It pushes nothing
+        # below an observation.
         return self.frame.observe(Observation(), F.count(F.lit(1))).filter(which)
 
     def with_problem(self, frame: DataFrame, problem: Problem) -> "Decoded":
-        """The rows of `frame`, which may have one problem more."""
+        """The same for `frame`, whose rows may have one more problem."""
         bad = F.col(BAD) | any_of([problem])
         return replace(self, frame=frame.withColumn(BAD, bad), problems=(*self.problems, problem))
 
 
 class _Decoder:
-    """What both decoders do: expressions are made once, for each one made is a call to the JVM."""
+    """What both decoders share: expressions are made only once, as each takes a call to the JVM."""
 
     def __init__(
         self,
@@ -93,21 +94,21 @@ class _Decoder:
         self._judgement: tuple[Column, tuple[Problem, ...]] | None = None
 
     def _judged(self, frame: DataFrame, names: Sequence[str]) -> Decoded:
-        # Checks speak of the value's columns by their bare names; none of them begins with "_".
+        # Checks use the value's columns by their bare names; none of them begins with "_".
         wide = frame.select("*", *self._columns.values())
         bad, problems = self._judgement = self._judgement or self._make(wide)
         return Decoded(wide.select(*cols(names), bad), self._columns, problems)
 
     def _make(self, wide: DataFrame) -> tuple[Column, tuple[Problem, ...]]:
         later = [*self._of_columns, *[failing(wide, check) for check in self._checks]]
-        # Of a value that could not be read nothing is said but that; what is missing in it follows.
+        # A value that could not be read has no further problem: what is missing in it follows from that.
         read = ~any_of(self._of_record)
         problems = (*self._of_record, *[replace(p, condition=p.condition & read) for p in later])
         return any_of([*self._of_record, *later]).alias(BAD), problems
 
 
 class RecordDecoder(_Decoder):
-    """Decodes what a source of records gives (`RAW_SCHEMA`)."""
+    """Decodes the records of a source (`RAW_SCHEMA`)."""
 
     def __init__(
         self,
@@ -123,8 +124,8 @@ class RecordDecoder(_Decoder):
             declared: The topic's declaration.
             checks: Input checks that quarantine.
             origin: Whether the origin headers are honoured.
-            unused: Some of the `needless` columns, at which nobody is likely to look: who does has them all the same,
-                at the price of reading the value once more.
+            unused: Some of the `needless` columns that are probably not used. They can still be used, at the price of
+                parsing the value once more.
         """
         schema = value_schema(declared)
         in_value = T.StructType([field for field in schema.fields if field.name not in unused])
@@ -182,11 +183,11 @@ class RowDecoder(_Decoder):
         ]
 
     def locate(self, rows: DataFrame) -> DataFrame:
-        """The rows with their coordinates; a window has those of its first record, and others may share them."""
+        """The rows with their coordinates; a window has those of its first record, which other windows may share."""
         return rows if OFFSET in rows.columns else rows.withColumns(_first_record())
 
     def decode(self, rows: DataFrame) -> Decoded:
-        """Decodes rows; columns that are neither the value's nor coordinates stay beside."""
+        """Decodes rows; columns that are neither the value's nor coordinates are kept."""
         extra = [name for name in rows.columns if name not in self._own and name not in ROW_COLUMNS]
         decoded = rows.select(*ROW_COLUMNS, *self._row, *cols(extra))
         return self._judged(decoded, [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, *extra])
@@ -204,7 +205,7 @@ def _first_record() -> dict[str, Column]:
 
 
 def failing(rows: DataFrame, check: Check) -> Problem:
-    """What is wrong with a row that fails a check, or for which it cannot be worked out."""
+    """What is wrong with a row that fails a check, or for which the check raises."""
     reason: Column | str = f"{check.name}: {check.expression}"
     if may_raise(rows, check.expression):
         unknown = f"{reason} cannot be worked out"
@@ -249,19 +250,19 @@ def value_schema(declared: TopicInput) -> T.StructType:
 
 
 def needless(declared: TopicInput, schema: T.StructType) -> frozenset[str]:
-    """The columns without which a value is judged as with them: texts of JSON, as any value can be one."""
+    """The columns that do not matter to the judgement of a value: texts in JSON, as any value can be one."""
     if declared.value_format is not None:
         return frozenset()
     return frozenset(field.name for field in schema.fields if field.dataType == T.StringType())
 
 
 def _unreadable(schema: T.StructType, columns: Mapping[str, Column]) -> list[Problem]:
-    """Values that Spark reads and others do not: with a date beyond the years 1 to 9999 in a file's statistics
-    deltalake opens no table, with a key twice in a map DuckDB reads none of its rows."""
+    """Values that Spark reads and other readers do not: deltalake opens no table with a date beyond the years 1 to 9999
+    in a file's statistics, and DuckDB reads no row of a table with a map that has a key twice."""
     problems = []
     for field in schema.fields:
         value = columns[field.name]
-        # `far_times` looks at these, all at once.
+        # `far_times` checks these, all at once.
         is_time = isinstance(field.dataType, T.TimestampType)
         beyond = None if is_time else somewhere(field.dataType, value, is_far_day)
         if beyond is not None:
@@ -281,13 +282,13 @@ def _has_a_key_twice(kind: T.DataType, value: Column) -> Column | None:
 
 
 def origin_texts(headers: Column) -> Column:
-    """The values of the origin headers as they were sent, by their last names; NULL for what is not there."""
+    """The values of the origin headers as they were sent, by the last part of their names; NULL for a missing one."""
     names = list(ORIGIN_HEADERS)
 
     def text(value: Column) -> Column:
         return value.cast("string")
 
-    # Whoever sends the four sends them in the same order, and a look at a place costs a tenth of a search.
+    # A sender always sends the four in the same order, and an access by place takes a tenth of the time of a search.
     places = [F.get(headers, F.lit(place)) for place in range(len(names))]
     in_order = F.lit(True)
     for name, place in zip(names, places, strict=True):
@@ -314,7 +315,7 @@ def origin_of(texts: Column) -> Column:
 
 
 def _is_decimal(text: Column, kind: str, digits: int) -> Column:
-    # A number that is written as Spark writes it needs no regular expression; "007" does.
+    # A number in Spark's own form needs no regular expression; "007" does.
     number = text.try_cast(kind)
     plain = (number >= 0) & (number.cast("string") == text) & (F.length(text) <= digits)
     return F.coalesce(plain, F.lit(False)) | F.coalesce(text.rlike(f"^[0-9]{{1,{digits}}}$"), F.lit(False))

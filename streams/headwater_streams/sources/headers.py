@@ -1,4 +1,4 @@
-"""What producers say about a record in its headers; Headwater's own come in families, `headwater-<family>-<name>`."""
+"""The headers of a record; Headwater's own come in families, `headwater-<family>-<name>`."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -13,13 +13,13 @@ def header_value(headers: Column, key: str) -> Column:
 
 
 def is_name(text: Column) -> Column:
-    """Whether a header's text names something, NULL where there is none: one that is not UTF-8 could not be told in
-    Python, nor one with a tab, which stands between the parts of a name, from two of them."""
+    """Whether a header's text can be a name, NULL where there is none. It must be UTF-8, as Python could not hold it
+    else, and without a tab, which separates the parts of a name."""
     return F.is_valid_utf8(text) & ~F.contains(text, F.lit("\t"))
 
 
 def incomplete(family: str, headers: Column, parsed: Column) -> Problem:
-    """A record that has headers of the family, and from which nothing could be made (`parsed` is NULL)."""
+    """The problem of a record whose headers of the family could not be parsed (`parsed` is NULL)."""
     named = F.exists(headers, lambda header: header["key"].startswith(f"headwater-{family}-"))
     reason = f"the headwater-{family} headers are incomplete, not decimal numbers or not text"
     return Problem(family, parsed.isNull() & named, reason)

@@ -1,4 +1,4 @@
-"""A topic as a job's input: what its values look like, which column is event time, how long rows may be late."""
+"""A topic or a table as a job's input: the format of its values, its event-time column, how late rows may be."""
 
 import re
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Protobuf | Parser
 _NAMED: Mapping[str, Csv | Parser | None] = {"json": None, "csv": Csv(), "access": ACCESS, "syslog": SYSLOG}
 OFFSETS_PER_BATCH = 1_000_000
-"""A batch costs a quarter of a second beside its rows, of which half a million take one. Nexmark's 1.84 million bids
-took 0.84 to 0.94 of the time in two batches that they took in four; 0.70 where files of the table are written anew."""
+"""A batch takes a quarter of a second besides its rows; half a million rows take one second. Nexmark's 1.84 million
+bids took in two batches 0.84 to 0.94 of the time of four batches; 0.70 where files of the table are rewritten."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TopicInput:
     Attributes:
         name: The topic.
         schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`, for JSON and CSV; other
-            formats have their own. Fields of JSON that it does not name are left out.
+            formats have their own. Fields of JSON that the schema does not name are left out.
         event_time: The column that says when the event happened; rows without it go to quarantine.
         watermark: How far behind the greatest event time seen a row may be and still count ("30 minutes").
         format: How values are encoded: `"json"`, one object in each value; `"csv"` or `hw.csv(sep=";", header=...)`,
@@ -37,9 +37,9 @@ class TopicInput:
             the combined log format), `hw.access_log(took_unit="us")`, `"syslog"`, `hw.syslog(zone=...)`,
             `hw.key_value("level STRING, took_ms DOUBLE")`, `hw.template("{at:time} {level:word} {message}")`.
         max_ahead: How far an event time may be ahead of its record's timestamp before it is quarantined.
-        max_offsets_per_batch: The most records that one batch reads, over all partitions; more of them make a job
-            that is behind faster, and its batches longer. Their coordinates pass through the driver.
-        more: Further topics whose values are alike; `_topic` tells the rows apart.
+        max_offsets_per_batch: The most records that one batch reads, over all partitions. A greater number makes a job
+            that is behind faster, and its batches longer. The records' coordinates pass through the driver.
+        more: Further topics with values of the same form; `_topic` has the topic of a row.
     """
 
     name: str
@@ -90,7 +90,7 @@ class TopicInput:
 
     @property
     def value_format(self) -> Csv | Avro | Protobuf | Parser | None:
-        """What reads the values; None for JSON."""
+        """The format of the values; None for JSON."""
         return _NAMED[self.format] if isinstance(self.format, str) else self.format
 
 
@@ -98,8 +98,8 @@ class TopicInput:
 class TableInput:
     """Rows of a Delta table that another job writes, read commit by commit.
 
-    A job that begins once a backfill has put other rows in the place of some or all of them, or the table's log has
-    been cut, reads first what is there then, as one.
+    A job that begins after a backfill has replaced some or all of the rows, or after the table's log was cut, first
+    reads all rows of the table as they are then.
 
     Rows must stay as they were written: tables of mode `"append"`, no dimensions. A row of a join has the coordinates
     of its left row, and a window those of its first record; windows are read by row-by-row jobs. Such a job with an

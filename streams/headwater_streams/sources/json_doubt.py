@@ -1,9 +1,9 @@
-"""Values of JSON that Spark's parser may have made of something else, looked up in the text where they look like it.
+"""Finds values that Spark's parser of JSON may have misread: where a value looks suspicious, its text is checked.
 
-A TIMESTAMP of a text without a date is of the day on which it is read, one of "2024" or "2024-05" is the first day of
-that, and a number of more seconds than 64 bits have as microseconds comes out as a time of any year. A number that is
-too great for a FLOAT or DOUBLE is infinity. A DECIMAL is read with some places more than its own, in which rounding is
-seen; of further ones it is looked up whether there are any.
+Spark gives a TIMESTAMP without a date the day on which it is read, reads "2024" or "2024-05" as the first day of that
+year or month, and makes a time of any year of a number whose microseconds have more than 64 bits. A number that is too
+great for a FLOAT or DOUBLE becomes infinity. A DECIMAL is read with some more places than its own, which show whether
+it would be rounded; whether the text has even more digits is checked in the text.
 """
 
 import json
@@ -25,10 +25,11 @@ MOST_DIGITS = 38
 """Of a DECIMAL."""
 _DIGITS_OF_A_LONG = 18
 _PLACES_MORE, _FEWEST_MORE = 10, 8
-"""How many places behind its own a DECIMAL is read with: most numbers then still have 64 bits. To round those of more
-takes ten times as long, and a type that can have more is copied as bytes; eight are enough for one that cannot."""
+"""With how many more places a DECIMAL is read: most numbers then still have 64 bits. Rounding longer ones takes ten
+times as long, and a type that can have more bits is copied as bytes; eight more places are enough for one that
+cannot."""
 _MOST_COMPILED = 3
-"""Of more columns the code would be too long for Java to compile it."""
+"""With more columns Java would not compile the code, which would be too long."""
 _DAY_US = 86_400_000_000
 _NEAR_US = 12 * _DAY_US
 _TOO_MANY_SECONDS = r"-?(?:\d{14}|92[3-9]\d{10}|9[3-9]\d{11})"
@@ -41,7 +42,7 @@ Parse = Callable[[Column, T.StructType], Column]
 
 
 def token(text: Column, name: str) -> Column:
-    """What a text of JSON has behind a name, as it is written there; NULL if it does not have it."""
+    """The token behind a name in a text of JSON, as it is written there; NULL if the name is missing."""
     written = F.regexp_extract(
         text, rf'(?s){_key(name)}\s*+:\s*+("(?:[^"\\]++|\\.)*+"|[^\s,{{}}\[\]"]++|[\[{{].*)', 1
     )
@@ -49,15 +50,15 @@ def token(text: Column, name: str) -> Column:
 
 
 def _key(name: str) -> str:
-    """What a name is in a text of JSON: any character may be escaped, and Python's `json` escapes all but ASCII."""
+    """A regular expression of a name in JSON: any character may be escaped; Python's `json` escapes all but ASCII."""
     return f'"{"".join(map(_escaped_or_not, name))}"'
 
 
 def has_far_exponent(text: Column, names: Sequence[str]) -> Column:
     """Whether a text has a number with an exponent of five characters or more behind one of the names.
 
-    Spark's parser writes such a number out before it sees that it is no DECIMAL: of 1e20000000 that takes half a
-    minute, of 1e2000000000 it does not end. Any character of a name and of a number in quotes may be escaped.
+    Spark's parser writes out all digits of such a number before it sees that it is no DECIMAL: that takes half a minute
+    for 1e20000000, and does not end for 1e2000000000. Any character of a name and of a number in quotes may be escaped.
     """
     keys = "|".join("".join(map(_in_any_form, name)) for name in names)
     number = r"-?+[0-9.]++[eE][^\s,}\]]{5}"
@@ -86,13 +87,13 @@ def doubtful(
     fields: Sequence[T.StructField],
     parse: Parse,
 ) -> Column:
-    """Whether one of the fields is something else than what the text says.
+    """Whether one of the fields differs from what the text says.
 
     Args:
         text: The value as it was sent.
-        columns: What was made of it, by name.
-        fields: The fields that are looked at.
-        parse: Parses a text by a schema, its types as they are read.
+        columns: Its parsed columns, by name.
+        fields: The fields to check.
+        parse: Parses a text by a schema, with the types that are read.
     """
     parts = [
         _times(text, columns, [f for f in fields if isinstance(f.dataType, T.TimestampType)]),
@@ -125,8 +126,8 @@ def _looks_made_up(time: Column) -> Column:
     micros = F.unix_micros(time)
     # A query's date is that of its batch, which may be tried again days later.
     is_today = time >= F.current_date().cast("timestamp")
-    # 2 to the power of 64 and a million are multiples of 64. Whole seconds come of numbers near a multiple of 2 to the
-    # power of 58 alone, as near as the time is to 1970: of the greatest and the least of 64 bits, and their like.
+    # 2 to the power of 64 and a million are multiples of 64. An overflow gives whole seconds only for numbers near a
+    # multiple of 2 to the power of 58 (as near as the time is to 1970), such as the greatest and the least of 64 bits.
     overflowed = ((micros % 64 == 0) & (micros % 1_000_000 != 0)) | micros.between(-_NEAR_US, _NEAR_US)
     is_first = F.when(micros % _DAY_US == 0, F.dayofmonth(time) == 1)
     return is_today | overflowed | F.coalesce(is_first, F.lit(False))
@@ -194,7 +195,7 @@ def _is_float(kind: T.DataType) -> bool:
 
 
 def wider_decimal(kind: T.DecimalType) -> T.DecimalType | None:
-    """The type with some places more, in which it is seen what a DECIMAL would have to round; None if there is none."""
+    """The type with some more places, which shows what a DECIMAL would have to round; None if there is none."""
     more = _DIGITS_OF_A_LONG - kind.precision
     if more >= _FEWEST_MORE:
         return T.DecimalType(_DIGITS_OF_A_LONG, kind.scale + more)
@@ -204,16 +205,16 @@ def wider_decimal(kind: T.DecimalType) -> T.DecimalType | None:
 
 
 def has_further_digits(text: Column, fields: Sequence[T.StructField], parse_as: Parse) -> Column:
-    """Whether a text has a number that is no DECIMAL of its field, and looks like one in the places that are seen.
+    """Whether a text has a number that is no DECIMAL of its field, but looks like one in the places that are read.
 
-    In those more than its own it then has zeros alone, or nines; these stand in a row, or in two where a negative
-    exponent has put the point between them. It is worked out beside the parser's struct: what parses is not compiled
-    with what does not.
+    In the additional places it then has only zeros, or only nines; these stand in one row in the text, or in two where
+    a negative exponent moves the point between them. It is computed outside the parser's struct: Spark does not compile
+    expressions that parse together with others.
 
     Args:
         text: The value as it was sent.
-        fields: The fields that are looked at.
-        parse_as: Parses a text by a schema, its types as they are.
+        fields: The fields to check.
+        parse_as: Parses a text by a schema, with its own types.
     """
     decimals = _wider_decimals(fields)
     if not decimals:
@@ -226,7 +227,7 @@ def has_further_digits(text: Column, fields: Sequence[T.StructField], parse_as: 
         return reduce(Column.__or__, [java.has(part) for part in parts])
 
     java, half = JavaText(text), (run + 1) // 2
-    # In a text with a backslash a name may have one.
+    # Where a text has a backslash, it may be in a name.
     further = rf'[^".,}}\s]*+\.\d{{{places}}}\d|[^",}}\s]*?[eE]-'
     has_further = text.rlike(rf'(?:{keys})\s*+:\s*+"?(?:{further})|\\')
 
@@ -245,7 +246,7 @@ def has_further_digits(text: Column, fields: Sequence[T.StructField], parse_as: 
 
 
 def _nothings(text: Column, columns: Mapping[str, Column], fields: Sequence[T.StructField]) -> Column | None:
-    """Whether a DECIMAL that is 0 was a number whose exponent makes it too small for the places that are seen."""
+    """Whether a DECIMAL that is 0 was a number whose exponent makes it too small for the places that are read."""
     small = r'\s*+:\s*+"?-?[0-9.]*[1-9][0-9.]*+[eE]-'
     conditions = [
         F.when(columns[name] == 0, text.rlike(f"{key}{small}")) for key, name, _, _ in _wider_decimals(fields)
@@ -255,7 +256,7 @@ def _nothings(text: Column, columns: Mapping[str, Column], fields: Sequence[T.St
 
 def _wider_decimals(fields: Sequence[T.StructField]) -> list[tuple[str, str, T.DecimalType, T.DecimalType]]:
     """The DECIMALs that are read with more places: each one's name in a regular expression, its name, its type, and the
-    one that it is read as."""
+    type that it is read as."""
     decimals = [(f.name, f.dataType) for f in fields if isinstance(f.dataType, T.DecimalType)]
     widened = [(name, kind, wider_decimal(kind)) for name, kind in decimals]
     return [(_key(name), name, kind, wider) for name, kind, wider in widened if wider is not None]

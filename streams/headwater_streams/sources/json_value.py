@@ -1,4 +1,4 @@
-"""Values that are one JSON object: parsed, and judged."""
+"""Values that are one JSON object: parses them, and checks them."""
 
 from collections.abc import Mapping
 
@@ -26,24 +26,24 @@ CORRUPT = "_corrupt_record"
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
-    # Else "20240101" would be a date of the year 57385: so many days after 1970, as Spark wrote dates long ago.
+    # Else "20240101" would be a date of the year 57385: that many days after 1970, an old form of Spark's.
     "enableDateTimeParsingFallback": "false",
-    # Most countries' passes over a comma in a text that is a DECIMAL: "1,5" is 15. The Swiss write 1\u2019000.5.
+    # Most locales skip a comma in a text that is a DECIMAL: "1,5" is 15. The Swiss write 1\u2019000.5.
     "locale": "de-CH",
 }
 _WHOLE_CHARACTERS = (
     r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+"
 )
-"""A text in which no escape is half of a surrogate pair, which is no character and would become a question mark."""
+"""A text without an escape that is half of a surrogate pair: it is no character, and would become a question mark."""
 
 _NO_JSON = "-"
 _SURE_CHARACTERS = 16
-"""A DOUBLE that is written with no more has the digits that were sent: of up to 15 none is lost."""
+"""A DOUBLE with no more characters has all digits that were sent: it loses none of up to 15."""
 _OBJECTS = T.ArrayType(T.StructType([]))
 
 
 def json_detour(kind: T.DataType, within: bool) -> Detour | None:
-    """How Spark's parser of JSON is to read a type that it would make other values of."""
+    """How Spark's parser of JSON is to read a type whose values it would change."""
     if isinstance(kind, T.ByteType):
         return Detour(T.ShortType(), lambda value: value.try_cast(kind))
     if isinstance(kind, T.DecimalType):
@@ -58,7 +58,7 @@ def _decimal_detour(kind: T.DecimalType, within: bool) -> Detour:
     if wider is not None:
         return Detour(wider, lambda value: value.try_cast(kind), lambda read, value: ~read.eqNullSafe(value))
 
-    # As a VARIANT all digits are there, but for a number with an exponent, which is a DOUBLE; it costs much more.
+    # A VARIANT has all digits, except of a number with an exponent, which is a DOUBLE; it costs much more.
     def of_variant(value: Column) -> Column:
         text = F.try_variant_get(value, "$", "string")
         is_double = F.schema_of_variant(value) == "DOUBLE"
@@ -94,8 +94,8 @@ def _parsed_as(text: Column, schema: T.StructType) -> Column:
 
 
 def not_json(text: Column, schema: T.StructType) -> Column:
-    """Whether a value's text alone says that it is no JSON object of these columns: null, not UTF-8, none or several of
-    them, with half of a character, or with a DECIMAL whose further digits nobody would see."""
+    """Whether a value's text alone says that it is no JSON object of these columns: it is null, not UTF-8, no object or
+    several, has half of a character, or a DECIMAL whose further digits the parser would hide."""
     # Spark works out both sides of an AND for every row where they share a part, but not the other branch of a WHEN.
     no_object = F.when(_is_flat(text), F.lit(False)).otherwise(
         text.isNull() | ~F.is_valid_utf8(text) | ~_is_one(text, _bare(text))
@@ -106,15 +106,15 @@ def not_json(text: Column, schema: T.StructType) -> Column:
 def json_problem(
     text: Column, value: Column, columns: Mapping[str, Column], schema: T.StructType, unread: Column
 ) -> Problem:
-    """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field that is none of its
-    type.
+    """What is wrong with a value: it is null, empty, not UTF-8, not one JSON object or not JSON, or a field does not
+    fit its type.
 
     Args:
         text: The value.
-        value: What was read of it.
+        value: The parsed value.
         columns: Its columns, of the declared types.
         schema: The declared columns.
-        unread: What `not_json` gave, or that a field was read as what it is not.
+        unread: The result of `not_json`, or that a field was misread.
     """
     corrupt = value.getField(CORRUPT).isNotNull()
     doubt = doubtful(text, columns, schema.fields, parse_json)
@@ -136,7 +136,7 @@ def json_problem(
 
 
 def _is_wrong(text: Column, field: T.StructField) -> Column:
-    """Whether a field's value is none of its type, or in doubt."""
+    """Whether a field's value does not fit its type, or is in doubt."""
     alone = T.StructType([field])
 
     def is_doubtful(value: Column) -> Column:
@@ -152,17 +152,17 @@ def _is_wrong(text: Column, field: T.StructField) -> Column:
 
 
 def _has_half(text: Column) -> Column:
-    # Most texts have no escape; the other branch of a WHEN is not worked out for them.
+    # Most texts have no escape; Spark does not compute the other branch of a WHEN for them.
     suspected = F.when(JavaText(text).has("\\u"), text.rlike(r"\\u[dD][89a-fA-F]")).otherwise(F.lit(False))
     return F.when(suspected, ~text.rlike(rf"(?s)\A{_WHOLE_CHARACTERS}\z")).otherwise(F.lit(False))
 
 
 def _is_flat(text: Column) -> Column:
-    """Whether it is UTF-8 whose last character is the first brace that closes: one object at most.
+    """Whether a text is UTF-8 and its last character is the first closing brace: it is one object at most.
 
-    It is seen without parsing, and without Spark's own functions on text, which go from byte to byte: `split` makes a
-    string of Java's, in which what is not UTF-8 is replaced, and Java decodes, finds a character and encodes in long
-    strides. A text of ASCII need not be encoded again.
+    That is decided without parsing, and without Spark's own functions on text, which go from byte to byte. `split`
+    makes a String of Java's, in which bytes that are not UTF-8 are replaced; Java decodes, searches and encodes with
+    vectorised code. A text of ASCII need not be encoded again.
     """
     java, before = JavaText(text), F.get(F.split(text, "}", 2), F.lit(0))
     ends = text.startswith("{") & (java.place("}") + 1 == java.length)
@@ -180,8 +180,8 @@ def _is_object(bare: Column) -> Column:
 
 
 def _is_one(text: Column, bare: Column) -> Column:
-    # Spark's parser stops after the first object; what follows it would be lost without a word.
+    # Spark's parser stops after the first object; anything after it would be lost silently.
     listed = F.concat(F.lit("["), text, F.lit("]"))
-    # What counts the objects stops at a NaN, which is taken elsewhere.
+    # `json_array_length` stops at a NaN, which `from_json` accepts.
     count = F.coalesce(F.json_array_length(listed), F.size(F.from_json(listed, _OBJECTS, _OPTIONS)))
     return _is_object(bare) & F.coalesce(count == 1, F.lit(False))

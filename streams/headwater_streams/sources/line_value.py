@@ -1,4 +1,4 @@
-"""Values that are one line of text each: judged. A parser takes them apart."""
+"""Values that are one line of text each: checks them. A parser takes them apart."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -9,7 +9,7 @@ from headwater_streams.sources.problems import Problem
 
 
 def line_problem(raw: Column, value: Column, parser: Parser) -> Problem:
-    """What is wrong with a line: null, empty, not UTF-8, or not of the parser's format."""
+    """What is wrong with a line: it is null, empty, not UTF-8, or not of the parser's format."""
     text = text_of(raw)
     reason = (
         F.when(raw.isNull(), F.lit("the value is null"))

@@ -1,4 +1,4 @@
-"""A Delta table as a look-up: it is not streamed, each batch reads all of it as it is then."""
+"""A Delta table as a look-up: it is not streamed; each batch reads the whole table as it is then."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from headwater_streams.base.names import require_table_name
 
 @dataclass(frozen=True)
 class LookupInput:
-    """A table that a job looks things up in, with `hw.enrich` or `hw.as_of`: a row-by-row one, or one with a window,
-    whose rows the library then puts into a table (`<target>__ingest_enriched`) as they were looked up.
+    """A table that a job enriches its rows from, with `hw.enrich` or `hw.as_of`. The job is a row-by-row one, or one
+    with a window; for the latter the library writes the enriched rows into a table (`<target>__ingest_enriched`).
 
         dim.airports   version  6 ----------------- 7 ------------------>
         batches of the job         | 14 |   | 15 |      | 16 |   | 17 |
@@ -19,7 +19,7 @@ class LookupInput:
     changes later.
 
     Attributes:
-        name: The table, `"dim.airports"`; any Delta table of the home, whoever writes it.
+        name: The table, `"dim.airports"`; any Delta table of the home, whatever writes it.
     """
 
     name: str

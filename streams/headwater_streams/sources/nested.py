@@ -1,4 +1,4 @@
-"""Questions of a value and of all that is in it: fields, elements of arrays, keys and values of maps."""
+"""Conditions on a value and on all that it contains: fields, elements of arrays, keys and values of maps."""
 
 from collections.abc import Callable, Iterator
 from functools import reduce
@@ -12,11 +12,11 @@ from headwater_streams.base.type_name import type_name
 
 _BY_BYTES = T.StringType().collation
 IsSo = Callable[[T.DataType, Column], Column | None]
-"""Asks something of a value of a type; None where it is not asked of values of that type."""
+"""A condition on a value of a type; None where the condition is not about values of that type."""
 
 
 def somewhere(kind: T.DataType, value: Column, is_so: IsSo) -> Column | None:
-    """Whether it is so of a value or of one that is in it, never NULL; None where it is asked of none."""
+    """Whether a condition holds for a value or for one within it, never NULL; None where it is about none of them."""
     conditions = [is_so(kind, value)]
     if isinstance(kind, T.StructType):
         conditions += [somewhere(field.dataType, value.getField(field.name), is_so) for field in kind.fields]
@@ -30,7 +30,7 @@ def somewhere(kind: T.DataType, value: Column, is_so: IsSo) -> Column | None:
 
 
 def named_twice_in(kind: T.DataType) -> str | None:
-    """The name of a field of it, or of one of what is in it, that is another one's to Spark; None where none is."""
+    """The name of a field of a type, or of one within it, that to Spark another field has, too; None where none has."""
     if isinstance(kind, T.StructType):
         within = (named_twice_in(field.dataType) for field in kind.fields)
         return named_twice(kind.fieldNames()) or next(filter(None, within), None)
@@ -52,7 +52,7 @@ def _in_one_of(kind: T.DataType, values: Column, is_so: IsSo) -> Column | None:
 
 
 def kinds_within(kind: T.DataType) -> Iterator[T.DataType]:
-    """A type and those of all that is in a value of it."""
+    """A type and all types within it."""
     yield kind
     inner: list[T.DataType] = []
     if isinstance(kind, T.StructType):
@@ -66,7 +66,7 @@ def kinds_within(kind: T.DataType) -> Iterator[T.DataType]:
 
 
 def odd_text(kind: T.DataType) -> str | None:
-    """Why texts within a type are none of a table, as the end of a sentence about a column; None if they are."""
+    """Why a table cannot have the texts within a type, as a predicate for a sentence about a column; None if it can."""
     for each in kinds_within(kind):
         if isinstance(each, T.CharType | T.VarcharType):
             return f"is {type_name(each)}, which Spark writes into no table; write STRING"

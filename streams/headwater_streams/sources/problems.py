@@ -1,4 +1,4 @@
-"""What can be wrong with a row: a condition that is cheap to see, and a reason that is worked out for bad rows only."""
+"""What can be wrong with a row: a condition that is cheap to test, and a reason that is computed for bad rows only."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class Problem:
     """One thing that makes a row bad.
 
     Attributes:
-        check: The name that quarantine gives it.
+        check: Its name in the quarantine.
         condition: True for a bad row; NULL counts as false.
-        reason: What to tell a person.
+        reason: The message about the row.
     """
 
     check: str
@@ -33,7 +33,7 @@ def any_of(problems: Iterable[Problem]) -> Column:
 
 
 def problem_array(problems: Iterable[Problem]) -> Column:
-    """Every problem of a row, as an array of `{check, reason}`."""
+    """All problems of a row, as an array of `{check, reason}`."""
     entries = [
         F.when(
             problem.condition, F.struct(F.lit(problem.check).alias("check"), _text(problem).alias("reason"))

@@ -1,9 +1,9 @@
 """A Protobuf message's fields as Spark's columns, and messages as rows of them.
 
-Fields that tell "not set" from their default (`optional`, messages, members of a `oneof`, all of proto2) are NULL where
-they are not set; a plain field of proto3 has its default, since nobody can tell the two. An enum's value is its name,
-or its number where the schema does not name it; `google.protobuf.Timestamp` is a TIMESTAMP, in whole microseconds.
-(Source: protobuf.dev, "Field presence" and "Well-known types".)
+Fields that distinguish "not set" from their default (`optional`, messages, members of a `oneof`, all of proto2) are
+NULL where they are not set; a plain field of proto3 does not, and has its default. An enum's value is its name, or its
+number where the schema does not name it; `google.protobuf.Timestamp` is a TIMESTAMP, in whole microseconds. (Source:
+protobuf.dev, "Field presence" and "Well-known types".)
 """
 
 from collections.abc import Callable, Mapping
@@ -68,13 +68,14 @@ def columns_of(message: Descriptor) -> T.StructType:
     """The columns of a message.
 
     Raises:
-        ValueError: A message contains itself, or one has no fields; the text says which.
+        ValueError: A message contains itself, or one has no fields; the error names it.
     """
     return _struct(message, ())
 
 
 def row_of(message: Descriptor) -> Convert:
-    """What turns a message into a dict by column; raises `ValueError` with a reason for what no column can hold."""
+    """A function from a message to a dict by column; it raises `ValueError` with a reason for a value that no column
+    can hold."""
     fields = [(field.name, field.has_presence, _value(field)) for field in message.fields]
 
     def convert(instance: Any) -> dict[str, Any]:

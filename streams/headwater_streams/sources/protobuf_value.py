@@ -1,10 +1,10 @@
 """Values that are one Protobuf message each, with or without the header of Confluent's wire format.
 
-They are read by Google's own library in Spark's Python workers: Spark's own reader is a jar of its own, and reads a
-plain zero as NULL. A message of other fields than the schema's parses all the same, as fields that are not known; a
-value of which nothing is known is taken for such a one and goes to quarantine.
+Google's own library reads them in Spark's Python workers: Spark's reader needs another jar, and reads a plain zero as
+NULL. A message with other fields than the schema's parses, too, as unknown fields; a value with only unknown fields is
+taken for such a message and goes to quarantine.
 
-Behind the header of Confluent's wire format is the way to the message in its file: the number of steps and each step
+After the header of Confluent's wire format comes the path to the message in its file: the number of steps and each step
 as zigzag varints, or a single zero for the first message.
 """
 
@@ -55,7 +55,7 @@ class Protobuf:
         )
 
     def columns(self) -> T.StructType:
-        """The columns that it gives.
+        """The columns of the message.
 
         Raises:
             JobDefinitionError: A message contains itself, or has no fields.
@@ -73,12 +73,12 @@ def protobuf(descriptors: str | Path | type[Message], message: str = "", *, head
         descriptors: A file that `protoc --include_imports --descriptor_set_out=FILE` wrote, by a path from the module
             that names it, or from the current folder; or a message's class from a module that protoc generated.
         message: The message's full name, `"flights.Departure"`; a class knows its own.
-        header: Whether values begin with the header of Confluent's wire format. The schema's id in it is not asked
-            for, as a Protobuf reader needs its own schema alone; a value whose header names another place in the file
-            than the message's is another message, and goes to quarantine.
+        header: Whether values begin with the header of Confluent's wire format. The schema's id in it is not looked up,
+            as a Protobuf reader needs only its own schema. A value whose header has another message's place in the file
+            goes to quarantine.
 
     Raises:
-        JobDefinitionError: The file is not there, is no descriptor set, or lacks the message or an import.
+        JobDefinitionError: The file does not exist, is no descriptor set, or lacks the message or an import.
     """
     if isinstance(descriptors, type):
         descriptor = descriptors.DESCRIPTOR
@@ -104,8 +104,8 @@ def protobuf(descriptors: str | Path | type[Message], message: str = "", *, head
 
 
 def parse_protobuf(raw: Column, form: Protobuf) -> Column:
-    """The message's columns, and in `_reason` why the value has none."""
-    # Not at the top: a module that declares a topic is read without them.
+    """The message's columns, or in `_reason` why the value cannot be read."""
+    # Not at the top: a module that declares a topic is imported without them.
     import pyarrow as pa
 
     kind = T.StructType([*form.columns().fields, T.StructField(REASON, T.StringType())])
@@ -120,7 +120,7 @@ def parse_protobuf(raw: Column, form: Protobuf) -> Column:
 
 
 def protobuf_problem(raw: Column, value: Column) -> Problem:
-    """What is wrong with a value: null, cut off, without its header, of other fields, or with a time out of range."""
+    """What is wrong with a value: null, cut off, another message, without its header, or with a time out of range."""
     reason = F.when(raw.isNull(), F.lit("the value is null")).otherwise(value.getField(REASON))
     return Problem("value", raw.isNull() | value.getField(REASON).isNotNull(), reason)
 
@@ -155,7 +155,7 @@ def _reader(
             lost = passed_over(kind.FromString(value[start:]))
             if lost is not None:
                 return {REASON: lost}
-        # Of another length is what is written otherwise than Google's libraries do, as a number that lost its bits.
+        # A value has another length where it is not written as Google's libraries do, or where a number lost bits.
         if len(value) - start != size:
             great = too_great(kind.DESCRIPTOR, value[start:])
             if great is not None:
@@ -172,7 +172,7 @@ def _reader(
 
 
 def _way_to(message: Descriptor) -> list[int]:
-    """The place of a message in its file, and of one inside another in that one."""
+    """The path to a message: its place in its file; for one inside another message, its place in that one, too."""
     outer = message.containing_type
     if outer is None:
         return [[*message.file.message_types_by_name].index(message.name)]
@@ -180,7 +180,7 @@ def _way_to(message: Descriptor) -> list[int]:
 
 
 def _after_header(value: bytes) -> tuple[list[int] | None, int]:
-    """The way to the message that the header tells, and where it begins; None for a value without a whole header."""
+    """The path to the message by the header, and the place of the message; None for a value without a whole header."""
     if len(value) <= HEADER_BYTES or value[0]:
         return None, 0
     count, place = _varint(value, HEADER_BYTES)
@@ -194,7 +194,7 @@ def _after_header(value: bytes) -> tuple[list[int] | None, int]:
 
 
 def _varint(value: bytes, place: int) -> tuple[int, int]:
-    """A varint and the place behind it, which is behind the value's end where it is cut off."""
+    """A varint and the place after it, which is beyond the value's end where the varint is cut off."""
     number = shift = 0
     while place < len(value) and shift < 35:
         octet = value[place]

@@ -1,10 +1,9 @@
-"""What a Protobuf message's bytes say that its library does not: a value that its field cannot hold.
+"""Finds in a Protobuf message's bytes the values that their fields cannot hold; the library does not report them.
 
-Of a number that is too great Protobuf takes the lowest bits, as a cast of C does, so that a producer whose field has
-become an int64 would have 5 in the place of 4294967301. What is of another wire type than its field, as of a producer
-whose int32 has become a string, counts as a field that is not known, and so does a value that an enum of proto2 does
-not name: the field would be 0 or not set, and a list of such values shorter. (Source: protobuf.dev, "Updating A Message
-Type" and "Enum Behavior".)
+Protobuf takes the lowest bits of a number that is too great, as a cast in C does: 4294967301 of a producer whose field
+has become an int64 would be read as 5. A value of another wire type than its field's, as of a producer whose int32 has
+become a string, counts as an unknown field. So does a value that an enum of proto2 does not name. The field would be 0
+or not set, and a list of such values shorter. (Source: protobuf.dev, "Updating A Message Type" and "Enum Behavior".)
 """
 
 from collections.abc import Iterator
@@ -20,11 +19,11 @@ _UNSIGNED = (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_SINT32)
 
 
 def too_great(message: Descriptor, value: bytes) -> str | None:
-    """The name and the number of the first field of 32 bits that has more, as in `n: 4294967301`.
+    """The name and the value of the first 32-bit field whose number has more bits, as in `n: 4294967301`.
 
     Args:
         message: The message.
-        value: Its bytes, which the library has read.
+        value: Its bytes, which the library has parsed.
     """
     for number, kind, content in _fields(value):
         field = message.fields_by_number.get(number)
@@ -51,7 +50,8 @@ def passed_over(message: Message) -> str | None:
     """The name, the value and the type of the first field whose value the library has taken for an unknown field.
 
     Args:
-        message: A message that has unknown fields, in itself or further in; those that its schema lacks are none.
+        message: A message with unknown fields, in itself or in a message within it; fields that its schema lacks are
+            not reported.
     """
     for unknown in UnknownFieldSet(message):
         field = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
@@ -103,7 +103,7 @@ def _fields(value: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         elif kind in (_FIXED64, _FIXED32):
             at += 8 if kind == _FIXED64 else 4
         else:
-            return  # a group, which only files of long ago have
+            return  # a group, which only old schemas have
 
 
 def _varints(value: bytes) -> Iterator[int]:

@@ -1,7 +1,7 @@
-"""Fields that a format's parser reads as another type than the declared one, since of that type it would make other
-values: it brings 200 for a TINYINT to -56, and rounds 1.239 for a DECIMAL of two places.
+"""Fields that a format's parser reads as another type than the declared one, as it would change values of that type: it
+makes -56 of 200 for a TINYINT, and rounds 1.239 for a DECIMAL of two places.
 
-A rule says for each type whether it takes such a detour. A schema that needs none costs nothing more.
+A rule says for each type whether it takes such a detour. A schema without detours costs nothing more.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ class Detour:
     """How values of a type are read.
 
     Attributes:
-        read_as: The type that the parser is asked for.
-        typed: Makes the declared type of it; NULL where that would be another value, or as `differs` says.
-        differs: Whether the value of the declared type, given last, is another than the one that was read. Asked only
-            of what is in no list, map or struct.
+        read_as: The type that the parser reads.
+        typed: Casts it to the declared type; NULL where that would change the value, or as `differs` says.
+        differs: Whether the value of the declared type, the second argument, differs from the one that was read. Used
+            only outside of lists, maps and structs.
     """
 
     read_as: T.DataType
@@ -36,12 +36,12 @@ class Detour:
 
 
 Rule = Callable[[T.DataType, bool], Detour | None]
-"""The detour of a type that is no list, map or struct, and whether it is within one; None for a type that the parser
-reads as it is. Keys of maps are read as what they are."""
+"""The detour of a type that is no list, map or struct; the second argument is whether it is within one. None for a type
+that the parser reads as declared. Keys of maps take no detour."""
 
 
 def read_fields(fields: Sequence[T.StructField], rule: Rule) -> list[T.StructField]:
-    """The fields that the parser is asked for."""
+    """The fields that the parser reads."""
     return [
         T.StructField(field.name, _read_type(field.dataType, rule))
         if _detours(field.dataType, rule)
@@ -51,7 +51,7 @@ def read_fields(fields: Sequence[T.StructField], rule: Rule) -> list[T.StructFie
 
 
 def misread(field: T.StructField, read: Column, rule: Rule) -> tuple[Column, Column]:
-    """A field's value of what was read, and whether that is no value of its type."""
+    """A field's value, cast from what was read, and whether it does not fit its type."""
     if not _detours(field.dataType, rule):
         return read, F.lit(False)
     typed = _typed(field.dataType, read, rule)
@@ -60,14 +60,14 @@ def misread(field: T.StructField, read: Column, rule: Rule) -> tuple[Column, Col
 
 @dataclass(frozen=True)
 class Typing:
-    """Brings the fields of a struct that was read to the declared types, each in a column of its own beside the struct.
+    """Casts the fields of a parsed struct to the declared types, each into a column of its own beside the struct.
 
-    There is a struct of them, too, but only for those who ask for it: to make it costs a row and a copy of each field.
+    There is a struct of them, too, which is computed only where it is used: it costs a row and a copy of each field.
 
     Attributes:
         fields: The fields as they were declared.
-        rule: What the parser was asked for.
-        value: The struct's column; behind `of` that of the declared types.
+        rule: The rule by which the parser read them.
+        value: The struct's column; after `of` it has the declared types.
         unread: A BOOLEAN column of the records.
         also: More fields of the struct.
     """
@@ -94,18 +94,18 @@ class Typing:
 
     @property
     def read(self) -> Column:
-        """The struct that was read, in the records that `of` gives."""
+        """The parsed struct, in the records that `of` gives."""
         return F.col(_READ if self._detours else self.value)
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """Where each field is, of its declared type, in the records that `of` gives."""
+        """Each field with its declared type, in the records that `of` gives."""
         as_read = {field.name: self.read.getField(field.name) for field in self.fields}
         return as_read | {field.name: F.col(name) for name, field in self._detours.items()}
 
     @cached_property
     def wrong(self) -> list[tuple[T.StructField, Column, Column]]:
-        """The fields that may have been read as what is none of their type: each, whether it was, and its text."""
+        """The fields whose values may not fit their types: each with whether it does not fit, and its text."""
         return [
             (
                 field,
@@ -116,12 +116,12 @@ class Typing:
         ]
 
     def of(self, records: DataFrame) -> DataFrame:
-        """The records with `names`; `unread` becomes true where a value is none of its type."""
+        """The records with `names`; `unread` becomes true where a value does not fit its type."""
         if not self._detours:
             return records
         others = [F.col(column) for column in records.columns if column not in (self.value, self.unread)]
         struct = F.col(self.value)
-        # Each in a column of its own: it is then worked out once, however often it is looked at.
+        # Each in a column of its own: it is then computed once, however often it is used.
         few = len(self._detours) <= _MOST_COMPILED
         typed = [
             _of_few(few, struct.getField(field.name), field.dataType, self.rule).alias(name)
@@ -136,8 +136,8 @@ class Typing:
 
 
 def _of_few(few: bool, value: Column, kind: T.DataType, rule: Rule) -> Column:
-    # Java compiles no method of more than 8,000 bytes of code, and Spark makes one of all columns; of a lambda it has
-    # a call alone.
+    # Java does not compile a method of more than 8,000 bytes of code, and Spark makes one method of all columns. A
+    # lambda adds only a call to it.
     if few:
         return _typed(kind, value, rule)
     return let(value, lambda bound: _typed(kind, bound, rule))
@@ -180,7 +180,7 @@ def _typed(kind: T.DataType, value: Column, rule: Rule, within: bool = False) ->
 
 
 def _is_misread(kind: T.DataType, read: Column, typed: Column, rule: Rule) -> Column:
-    """Whether something was read that is no value of its type."""
+    """Whether a value was read that does not fit its type."""
     whole = rule(kind, False)
     if whole is not None:
         return _is_something(whole, read) & whole.differs(read, typed)
@@ -195,6 +195,6 @@ def _is_misread(kind: T.DataType, read: Column, typed: Column, rule: Rule) -> Co
 
 
 def _is_something(detour: Detour, read: Column) -> Column:
-    """Whether it is no NULL; a VARIANT has one of its own, which JSON's null is."""
+    """Whether a value is not NULL; a VARIANT has a null of its own, JSON's."""
     is_null = F.is_variant_null(read) if isinstance(detour.read_as, T.VariantType) else F.lit(False)
     return read.isNotNull() & ~is_null

@@ -20,32 +20,32 @@ _ISOLATION = "kafka.isolation.level"
 _RACK = "kafka.client.rack"
 _ASKING = {
     # How long Spark asks a broker that is away, before the job says so and is tried again after a pause of its own.
-    # Each try takes the api's timeout: three of 10 s took 34 s; with the defaults, three of 60 s, it was still asking
+    # Each try takes the API's timeout: three of 10 s took 34 s. With the defaults, three of 60 s, Spark still asked
     # after 100 s, and a stop then took 21 s.
     "fetchOffset.numRetries": "1",
     "kafka.default.api.timeout.ms": "15000",
     "kafka.request.timeout.ms": "10000",
     # A task that waits for records waits as long as for an answer about them; Spark's default is 120 s.
     "kafkaConsumer.pollTimeoutMs": "30000",
-    # Having read a range, a task asks how far the log reaches, behind a fetch that the consumer has sent for what comes
-    # next. A broker answers a connection in order, and holds that fetch for as long as this: 0.5 s by default, for each
-    # partition of each batch.
+    # After a task has read a range, it asks how far the log reaches. Before that the consumer has sent a fetch for the
+    # next records. A broker answers a connection in order, and holds that fetch for as long as this: 0.5 s by default,
+    # for each partition of each batch.
     "kafka.fetch.max.wait.ms": "1",
-    # It asks the same, twice, with every so many records that it takes, 500 by default: 7,000 questions for two million
-    # records, a twentieth of a simple job's time over the loopback, and more over a network. Of more at once the
-    # heap holds more, and it gains nothing.
+    # A task asks that twice for every so many records, 500 by default: 7,000 requests for two million records. That is
+    # a twentieth of a simple job's time over the loopback, and more over a network. A greater number takes more of the
+    # heap and gains nothing.
     "kafka.max.poll.records": "2000",
 }
 
 Starts = Mapping[str, Mapping[int, int]]
-"""The offset to begin with, by topic and partition; a partition that is not named begins at its earliest."""
+"""The first offset to read, by topic and partition; a partition that is not named begins at its earliest."""
 
 
 class RecordSource(Protocol):
-    """A place where topics are."""
+    """A source of topics."""
 
     may_repeat: bool
-    """Whether a query may be given an offset again that it has read."""
+    """Whether a query may get an offset again that it has read."""
 
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """The topic's partitions, each with its earliest and its next offset.
@@ -65,11 +65,11 @@ class RecordSource(Protocol):
             A partition without such a record is not named.
 
         Raises:
-            UnavailableError: Nobody answers.
+            UnavailableError: The broker does not answer.
         """
 
     def topic_id(self, topic: str) -> str | None:
-        """What tells the topic from another one of the same name; None where nothing does, or nobody answers now."""
+        """What distinguishes the topic from another one of the same name; None where there is no id, or no answer."""
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """The topic as a stream."""
@@ -78,18 +78,18 @@ class RecordSource(Protocol):
         """The records of closed ranges, as a batch.
 
         Raises:
-            DataLossError: A part of a range is not there any more.
+            DataLossError: A part of a range no longer exists.
         """
 
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
-        """How many records the offsets `[start, end)` hold; counted without Spark.
+        """The number of records in the offsets `[start, end)`, counted without Spark.
 
         Raises:
-            UnavailableError: Nobody answers.
+            UnavailableError: The broker does not answer.
         """
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
-        """Whether a line of the checkpoint's offset log speaks of one of these topics."""
+        """Whether a line of the checkpoint's offset log is about one of these topics."""
 
     def ranges(
         self,
@@ -102,21 +102,21 @@ class RecordSource(Protocol):
         """The offsets of a batch in one line of the log, from where the batch before ended (None: from the start)."""
 
     def begin(self, declared: TopicInput, checkpoint: Path, source: int, ranges: Ranges) -> list[str]:
-        """Makes a new checkpoint's first batch read these offsets; gives its lines of the offset log.
+        """Makes a new checkpoint's first batch read these offsets, and returns its lines of the offset log.
 
         Args:
             declared: The input that names the topics.
             checkpoint: The query's checkpoint, in which nothing is planned yet.
             source: The place of the topics among the query's sources.
-            ranges: The offsets, of every partition that was there.
+            ranges: The offsets, of every existing partition.
         """
 
 
 class KafkaSource:
     """Topics of a broker that speaks Kafka's protocol, through Spark's own source.
 
-    Records of transactions are read once these are committed, and not at all where they are aborted. For a batch whose
-    records nobody can read, Headwater's broker gives one record, which is bad; see `sources.unreadable`.
+    Records of a transaction are read once it is committed, and never if it is aborted. For a batch whose records cannot
+    be read, Headwater's broker gives one record, which is bad; see `sources.unreadable`.
     """
 
     may_repeat = False
@@ -172,7 +172,7 @@ class KafkaSource:
                 raise DataLossError(
                     f"{topic} {partition}: offsets {requested} are asked for, and {available} are there"
                 )
-        # Every partition must be named; one that is not wanted is read from its end to its end.
+        # Every partition must be named; one that is not requested is read from its end to its end.
         starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in bounds.items()}
         ends = {p: ranges[p][1] if p in ranges else end for p, (_, end) in bounds.items()}
         reader = spark.read.format("kafka").options(**self._options).option("subscribe", topic)

@@ -1,4 +1,4 @@
-"""Counts the records of a range of offsets with a client of its own: what the broker gives, not what Spark got."""
+"""Counts the records of a range of offsets with a client of its own: what the broker gives, not what Spark read."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,11 @@ _SILENCE_S = 15.0
 def count_records(
     bootstrap: str, reading: Mapping[str, str], topic: str, partition: int, start: int, end: int
 ) -> int:
-    """How many records the offsets `[start, end)` hold.
+    """The number of records in the offsets `[start, end)`.
 
     Args:
         bootstrap: The broker's `host:port`.
-        reading: What else the consumer is told, such as `isolation.level`.
+        reading: Further settings of the consumer, such as `isolation.level`.
         topic: The topic.
         partition: The partition.
         start: The first offset.

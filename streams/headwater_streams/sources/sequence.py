@@ -23,5 +23,5 @@ def sequence_of(headers: Column) -> Column:
 
 
 def sequence_problem() -> Problem:
-    """A record that has some of the headers, or numbers in them that are none."""
+    """The problem of a record that has only some of the headers, or something else than numbers in them."""
     return incomplete("producer", F.col(HEADERS), sequence_of(F.col(HEADERS)))

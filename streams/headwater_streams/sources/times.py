@@ -1,7 +1,7 @@
 """What can be wrong with a value's times.
 
-Spark takes a number in JSON for seconds, so that one of milliseconds is a time of the year 57000, which others do not
-read.
+Spark reads a number in JSON as seconds. A number of milliseconds becomes a time of the year 57000, which other readers
+cannot read.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ _DAY_US = 86_400_000_000
 
 
 def time_problems(declared: Input, columns: Mapping[str, Column], *, ahead: bool) -> list[Problem]:
-    """What can be wrong with a row's event time: missing, or (`ahead`) far beyond its record's timestamp or before the
-    year 1, as a number of nanoseconds in JSON is that Spark takes for seconds."""
+    """What can be wrong with a row's event time: it is missing, or (`ahead`) far beyond its record's timestamp or
+    before the year 1, as where Spark reads a number of nanoseconds in JSON as seconds."""
     if declared.event_time is None:
         return []
     time = columns[declared.event_time]
     problems = [Problem("event_time", time.isNull(), f"{declared.event_time} is missing")]
     if ahead and isinstance(declared, TopicInput):
-        # In microseconds: to add an interval, Spark makes a date in a time zone of each record's timestamp.
+        # In microseconds: adding an interval, Spark would make a date in a time zone from each record's timestamp.
         limit_us = F.unix_micros(TIMESTAMP) + F.lit(in_micros(parse_duration(declared.max_ahead)))
         reason = f"{declared.event_time} is more than {declared.max_ahead} ahead of the record's timestamp"
         problems.append(Problem("event_time", F.unix_micros(time) > limit_us, reason))
@@ -40,7 +40,7 @@ def time_problems(declared: Input, columns: Mapping[str, Column], *, ahead: bool
 
 
 def far_times(declared: Input, schema: T.StructType, columns: Mapping[str, Column]) -> list[Problem]:
-    """The TIMESTAMP columns, beside the event time, of which a value may lie beyond the years 1 to 9999."""
+    """The problem of a time beyond the years 1 to 9999 in a TIMESTAMP column other than the event time."""
     names = [
         field.name
         for field in schema.fields
@@ -59,7 +59,7 @@ def far_times(declared: Input, schema: T.StructType, columns: Mapping[str, Colum
 
 
 def far(name: str, kind: T.DataType, value: Column) -> Column:
-    """What is told of a column whose value is, or has, such a time."""
+    """The reason for a column whose value is, or contains, such a time."""
     what = "has a date that is not"
     if isinstance(kind, T.DateType):
         what = "is not a date"

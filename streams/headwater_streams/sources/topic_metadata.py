@@ -1,4 +1,4 @@
-"""A topic's partitions, their offsets and its identity, asked of the broker."""
+"""A topic's partitions, their offsets and its id, as the broker gives them."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _TIMEOUT_S = 10.0
 SILENT = logging.getLogger(f"{__name__}.librdkafka")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
-"""The logger of clients whose connections may come and go: who asks is told by what is raised."""
+"""The logger of clients whose connections may come and go: their callers get an exception instead."""
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
     """The topic's partitions, each with its earliest and its next offset.
 
     Raises:
-        JobDefinitionError: There is no such topic; the message names those that are.
+        JobDefinitionError: There is no such topic; the message names the existing ones.
         UnavailableError: The broker does not answer, or none is named.
     """
     with _asking(bootstrap) as consumer:
@@ -82,8 +82,8 @@ def _numbers(consumer: Consumer, topic: str) -> list[int]:
 def changed_ids(
     before: Mapping[str, str | None], now: Mapping[str, str | None]
 ) -> dict[str, tuple[str, str]]:
-    """What is another thing of the same name by now, each with its id before and now; where one of the two is not
-    known, nobody can tell.
+    """The names that now belong to another topic or table, each with its id before and now; a name whose id is unknown
+    before or now is left out.
 
     Example:
         >>> changed_ids({"clicks": "a", "taps": "b", "bids": "c"}, {"clicks": "a", "taps": "x", "bids": None})
@@ -97,10 +97,10 @@ _NO_ID = "A" * 22  # KIP-516: sixteen zero bytes, from a broker that gives topic
 
 
 class TopicIds:
-    """Tells a topic from another one of the same name, by the id that its broker gave it when it was made."""
+    """The ids of topics, which distinguish a topic from another one of the same name; the broker gives each its id."""
 
     def __init__(self, bootstrap: str) -> None:
-        """Args: the broker's `host:port`; the connection is made at the first question and kept."""
+        """Args: the broker's `host:port`; the connection is made at the first request and kept."""
         self._bootstrap = bootstrap
         self._admin: AdminClient | None = None
 

@@ -1,10 +1,10 @@
-"""Batches that a broker took and that nobody can read, as a job meets them.
+"""Batches in a broker's log that cannot be read, as a job sees them.
 
-Headwater's broker looks at every record before it acknowledges a batch. What an older version took, or another program
-wrote into the log, may be a batch whose records are not what its header says: Kafka's clients stop there for ever. To a
-consumer that says it stands in the rack `headwater-past-unreadable` the broker gives one record for the whole batch: at
-its first offset, with the batch's bytes as value, and why it cannot be read in a header. Other brokers make nothing of
-the rack, and their clients end with the sentence of Kafka's.
+Headwater's broker checks every record before it acknowledges a batch. A batch that an older version accepted, or that
+another program wrote into the log, may have other records than its header says: Kafka's clients stop there for ever. To
+a consumer with the rack `headwater-past-unreadable` the broker gives one record for the whole batch: at its first
+offset, with the batch's bytes as value, and the reason in a header. Other brokers ignore the rack, and their clients
+end with Kafka's error.
 """
 
 from pyspark.sql import Column
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from headwater_streams.sources.problems import Problem
 
 PAST_UNREADABLE = "headwater-past-unreadable"
-"""What a consumer sets as its `client.rack`; the broker has the same in `wire.fetch`."""
+"""The `client.rack` that a consumer sets; the broker has the same in `wire.fetch`."""
 
 _HEADER = "headwater-unreadable"
 

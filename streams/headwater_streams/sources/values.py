@@ -1,4 +1,4 @@
-"""A topic's format as expressions over its records: a value's columns, the value, what can be wrong with it."""
+"""A topic's format as expressions over its records: a value's columns, the value, and its problem."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ class Values:
     """How a topic's values are read.
 
     Attributes:
-        of: The value's columns as a struct, over the records given; it may look at them first. Some may be of other
-            types than the declared ones.
-        problem: What can be wrong with a value, over records that `typing` gave.
-        unread: What the bytes alone say is wrong. It is worked out beside the struct: a record's bytes need then not be
-            copied into the rows that have it.
-        typing: Brings the columns to their types, over records that have the struct and `unread`, which then also says
-            whether one could not be.
+        of: The value's columns as a struct, over the given records, which it may read first. Some may have other types
+            than the declared ones.
+        problem: What can be wrong with a value, over the records from `typing`.
+        unread: Whether the bytes alone are wrong. It is computed beside the struct, so that a record's bytes need not
+            be copied into the rows that have it.
+        typing: Casts the columns to their types, over records with the struct and `unread`, which then also says
+            whether a cast failed.
     """
 
     of: Callable[[DataFrame], Column]
@@ -61,8 +61,8 @@ def values_of(
         raw: The value's bytes.
         timestamp: The record's timestamp.
         value: The column of the struct.
-        unread: The column of what `Values.unread` gave.
-        text: The column of the value's bytes as STRING, which Spark does not copy where it looks at them.
+        unread: The column of `Values.unread`.
+        text: The column of the value's bytes as STRING, which Spark does not copy to read them.
     """
     form, is_unread, text_column = declared.value_format, F.col(unread), F.col(text)
     if isinstance(form, Avro):
@@ -98,7 +98,7 @@ def value_columns(declared: TopicInput) -> T.StructType:
     """The columns of a topic's values: those declared, or the format's own.
 
     Raises:
-        JobDefinitionError: They are not what Spark, or the format, takes.
+        JobDefinitionError: Spark, or the format, does not accept them.
     """
     form = declared.value_format
     if isinstance(form, Avro | Protobuf):

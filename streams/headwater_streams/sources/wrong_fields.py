@@ -1,4 +1,4 @@
-"""What is told of a field whose text is no value of its type: the field, its type and the text."""
+"""The reason for a field whose text is no value of its type: the field, its type and the text."""
 
 from collections.abc import Iterable
 
@@ -13,13 +13,13 @@ TIME_OF_DAY = r"\s*+T?\d{1,2}:"
 
 
 def excerpt(text: Column) -> Column:
-    """A text as a reason has it: no more than its beginning."""
+    """The beginning of a text, as reasons quote it."""
     cut = F.concat(F.substring(text, 1, _MOST_CHARACTERS), F.lit("..."))
     return F.when(F.char_length(text) > _MOST_CHARACTERS, cut).otherwise(text)
 
 
 def is_not(field: T.StructField, text: Column) -> Column:
-    """The sentence about a field that has this text."""
+    """The sentence about a field with this text."""
     what = F.lit(f"{field.name} is not {type_name(field.dataType)}")
     if isinstance(field.dataType, T.TimestampType):
         is_clock = text.rlike(rf'\A"?{TIME_OF_DAY}')
@@ -28,7 +28,7 @@ def is_not(field: T.StructField, text: Column) -> Column:
 
 
 def wrong_fields(judged: Iterable[tuple[T.StructField, Column, Column]]) -> Column:
-    """The sentences about the fields that are wrong.
+    """The sentences about the wrong fields.
 
     Args:
         judged: Each field, whether it is wrong, and its text.

@@ -1,8 +1,8 @@
 """Lines of logs to rows: access logs, syslog, key=value, and a template for one's own.
 
 A parser is a function of Spark expressions (no Python runs for a row): from a line and its record's timestamp to a
-struct, which is null where the line does not parse, so that a job's quarantine takes it with its raw bytes. A
-byte order mark before a line is no part of it. JSON lines need none of these: a line is a value of `format="json"`.
+struct, which is null where the line does not parse, so that the record goes to quarantine with its raw bytes. A byte
+order mark before a line is ignored. JSON lines need no parser: a line is a value of `format="json"`.
 """
 
 from headwater_streams.sources.parsers.access import ACCESS, access_log

@@ -4,10 +4,10 @@ r"""Access logs of web servers: the common and the combined log format of Apache
 
 https://httpd.apache.org/docs/2.4/logs.html#accesslog. The last two fields are the combined format's. Two more may
 follow, as in the log_format that nginx ships (`"$http_x_forwarded_for"`) and where people add the time that a request
-took: a number with a fraction is of seconds (nginx's `$request_time`), and of a whole one `access_log` is told the unit
-(Apache's `%T` is of seconds, `%D` of microseconds). A whole number of no unit, which may be bytes, those of Apache's
-combinedio (`%I %O`) and a number in quotes (nginx's `"$gzip_ratio"`) are passed over. The virtual host may come first
-(Apache's vhost_combined, `%v:%p`).
+took. A number with a fraction is in seconds (nginx's `$request_time`); the unit of a whole number is an argument of
+`access_log` (Apache's `%T` is in seconds, `%D` in microseconds). A whole number without a unit, which may be bytes, the
+two of Apache's combinedio (`%I %O`) and a number in quotes (nginx's `"$gzip_ratio"`) are ignored. The virtual host may
+come first (Apache's vhost_combined, `%v:%p`).
 """
 
 from collections.abc import Sequence
@@ -51,9 +51,9 @@ SCHEMA = T.StructType(
         T.StructField("virtual_host", T.StringType()),
     ]
 )
-"""`request` is the request line as it was logged; `method` to `protocol` are null where it is no request line, as from
-scanners that speak TLS to a plain port, and `path` where it is empty. `bytes` is 0 where the log has `-`. Elsewhere `-`
-is null. `virtual_host` is as it was logged, with its port."""
+"""`request` is the request line as it was logged. `method` to `protocol` are null where it is no request line, as from
+scanners that speak TLS to a plain port; `path` is null where it is empty. `bytes` is 0 where the log has `-`; elsewhere
+`-` is null. `virtual_host` is as it was logged, with its port."""
 
 _B = BLANKS
 _TIME = (
@@ -113,7 +113,7 @@ def access_log(*, took_unit: Literal["s", "ms", "us"] | None = None) -> Parser:
 
     Args:
         took_unit: The unit of a whole number behind the agent, which becomes `took_s`: "s" (Apache's `%T`), "ms"
-            (`%{ms}T`) or "us" (`%D`). Without it `took_s` is null there. One with a fraction is of seconds always.
+            (`%{ms}T`) or "us" (`%D`). Without it `took_s` is null. A number with a fraction is always in seconds.
 
     Raises:
         JobDefinitionError: There is no such unit.
@@ -179,4 +179,4 @@ def _instant(time: Column) -> Column:
 
 _LINE = "".join(pattern for _, pattern in _PARTS)
 ACCESS = access_log()
-"""Access logs of which no unit was named."""
+"""Access logs without a `took_unit`."""

@@ -2,12 +2,12 @@ r"""key=value lines, as logfmt and many firewalls write them.
 
     level=info msg="he said \"hi\"" took_ms=12 cached
 
-A value is a run without spaces or a quoted text with escapes: `\"`, `\\`, `\n`, `\r` and `\t` are what they stand for,
-other backslashes as they are. Quotes may be single ones, `msg='op=login res=failed'`: the next `'` before a blank or a
-line's end closes them, if no `='` is before it. Elsewhere a `'` is a character, as in `name=O'Brien`. Pairs in a quoted
-text are not the line's. A word without `=` is allowed and says nothing. A comma may stand behind a value, and syslog's
-priority before the line (`<189>date=2026-11-21, level=...`). Outside of quotes, the byte 1D is a blank: auditd writes
-it before the fields in which it resolves numbers to names, `uid=0\x1dUID="root"`.
+A value is a run without spaces, or a quoted text with the escapes `\"`, `\\`, `\n`, `\r` and `\t`; other backslashes
+stay as they are. Quotes may be single ones, `msg='op=login res=failed'`: the next `'` before a blank or a line's end
+closes them, if no `='` is before it. Elsewhere a `'` is a character, as in `name=O'Brien`. Pairs in a quoted text are
+not the line's. A word without `=` is allowed and ignored. A comma may follow a value, and syslog's priority may precede
+the line (`<189>date=2026-11-21, level=...`). Outside of quotes, the byte 1D is a blank: auditd writes it before the
+fields in which it resolves numbers to names, `uid=0\x1dUID="root"`.
 """
 
 import re
@@ -25,13 +25,13 @@ from headwater_streams.sources.wrong_fields import is_not
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _PRIORITY = "<[0-9]{1,3}>"
-# Java's matcher looks a listed character up in a table, and asks a class in one as \s apart.
+# Java's matcher looks listed characters up in a table, and tests a class among them, such as \s, separately.
 _BLANKS = r" \t\n\x0b\f\r\x1d"
 _BLANK, _NO_BLANK = f"[{_BLANKS}]", f"[^{_BLANKS}]"
 _KEY = rf'(?:(?<!{_NO_BLANK})(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^{_BLANKS}="]++)'
 _END = f"(?=,?(?!{_NO_BLANK}))"
 _RUN = rf'(?!,(?!{_NO_BLANK}))[^{_BLANKS}"](?:[^{_BLANKS},]++|,(?={_NO_BLANK}))*+'
-# To look no further than the next value that begins with a quote takes a time that grows with the line, not its square.
+# The search ends at the next value that begins with a quote, so that the time grows with the line, not with its square.
 _SINGLE = rf"'(?:[^'=\\]++|\\.|=(?!')|'(?!{_END}))*+'"
 _PAIR = rf"(?s:{_KEY}=({QUOTED.replace('(', '(?:', 1)}{_END}|{_SINGLE}{_END}|{_RUN}|{_END}))"
 _WORD = rf'[^{_BLANKS}="]++(?!{_NO_BLANK})'
@@ -41,10 +41,10 @@ _NESTED_IN_DDL = re.compile(r"(\w+|`[^`]+`)\s*:?\s*\b(ARRAY|MAP|STRUCT)\s*<", re
 
 
 def key_value(schema: str | T.StructType) -> Parser:
-    """key=value lines, of which a schema names the keys that are wanted.
+    """key=value lines; a schema names the keys that become columns.
 
-    A line does not parse if it has none of the wanted keys, is no sequence of pairs and words, or has a value that is
-    not of its column's type. Nothing behind the `=` is null, `""` is an empty text, which is of no other type, and of a
+    A line does not parse if it has none of these keys, is no sequence of pairs and words, or has a value that does not
+    fit its column's type. Nothing behind the `=` is null; `""` is an empty text, which fits no type but STRING. Of a
     repeated key the first counts.
 
     Args:
@@ -70,8 +70,8 @@ def key_value(schema: str | T.StructType) -> Parser:
 
 
 def _require_flat(schema: str | T.StructType) -> None:
-    """Checks that a schema has columns, each of a type that one value can be. Only Spark reads DDL, and a job may be
-    declared without it; what else is wrong with DDL is seen when there is a session.
+    """Checks that a schema has columns, each of a type that one value can have. Only Spark parses DDL, and a job may be
+    declared without Spark; other errors in DDL show once there is a session.
 
     Raises:
         JobDefinitionError: It has none, or one is a list, a map or a struct.
@@ -95,7 +95,7 @@ def _require_flat(schema: str | T.StructType) -> None:
 
 
 def _pairs(text: Column) -> Column:
-    """Its keys and values, as arrays; null if it is no sequence of pairs and words."""
+    """A line's keys and values, as arrays; null if it is no sequence of pairs and words."""
     keys = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(1))
     values = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(2))
     return F.when(text.rlike(_LINE), F.struct(keys.alias("keys"), values.alias("values")))
@@ -123,9 +123,9 @@ def _why(columns: T.StructType, pairs: Column) -> Column:
 
 
 def _judged(field: T.StructField, pairs: Column) -> Column:
-    """A key's `value`, null where there is none, and whether it is `wrong`: there, and not of its column's type.
+    """A key's `value`, null where there is none, and whether it is `wrong`: present, and not of its column's type.
 
-    A lambda is not compiled, and each mention of a part evaluated again: to bind them halves the time of a line.
+    A lambda is not compiled, and evaluates a part again at each mention: binding the parts halves the time of a line.
     """
 
     def judged(value: Column, wrong: Column) -> Column:
@@ -140,7 +140,7 @@ def _judged(field: T.StructField, pairs: Column) -> Column:
 
 
 def _text(field: T.StructField, pairs: Column) -> Column:
-    """What is behind a key, without quotes; null where there is nothing."""
+    """The text behind a key, without quotes; null where there is none."""
     place = F.array_position(pairs["keys"], F.lit(field.name)).cast("int")
     return _content(F.get(pairs["values"], place - 1))
 
@@ -156,13 +156,13 @@ def _content(value: Column) -> Column:
 
 
 def _unescaped(text: Column, quote: Column) -> Column:
-    """As Go's loggers escape; RFC 5424, which `parser.unescaped` reads, knows no escapes of line breaks."""
+    """Resolves the escapes of Go's loggers; RFC 5424 (`parser.unescaped`) has no escapes of line breaks."""
 
     def between(part: Column) -> Column:
         for letter, meant in _ESCAPES.items():
             part = F.replace(part, F.lit(f"\\{letter}"), F.lit(meant))
         return F.replace(part, F.concat(F.lit("\\"), quote), quote)
 
-    # Between the escaped backslashes, each other one is the beginning of an escape.
+    # Between escaped backslashes, every other backslash begins an escape.
     parts = F.split(text, r"\\\\")
     return F.when(text.contains("\\"), F.array_join(F.transform(parts, between), "\\")).otherwise(text)

@@ -1,4 +1,4 @@
-r"""The syslog of RFC 3164, which describes what was there: the forms that are in use.
+r"""The syslog of RFC 3164, which describes existing practice: the forms that are in use.
 
     <34>Oct 11 22:14:15 host su[230]: 'su root' failed
     Oct 11 22:14:15 host kernel: text                                a file's, which has no priority
@@ -10,11 +10,11 @@ r"""The syslog of RFC 3164, which describes what was there: the forms that are i
     Oct 11 22:14:15 192.0.2.1 29: Mar  1 18:48:50: %SYS-5-CONFIG_I: text  a relay's, of Cisco's
     <12>su: text                                                     without a time
 
-A zone is an offset, `Z`, or a name that stands for one in most logs. A line with another short name in capitals there,
-before its host and its program, is none: what moment it is of is not known (`IST` is of three zones).
+A zone is an offset, `Z`, or a name that means one offset in most logs. A line with another short name in capitals in
+its place, before its host and its program, does not parse: its moment is not known (`IST` is three zones).
 
-A word that ends otherwise than a host's name is the beginning of the message, as rsyslog has it. The program is a word
-with a colon or a process's number behind it, not one that has quotes, "=" and the like in it or is a number.
+A word that does not end like a host's name begins the message, as in rsyslog. The program is a word with a colon or a
+process's number behind it; a word with quotes, "=" and the like, or a number, is no program.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,8 +60,8 @@ _CISCO_DATE = (
     r"(?: [A-Za-z][A-Za-z0-9+]{0,11}(?::[0-9]{2})?)?"
 )
 
-# What most lines are, with as few groups as it can have. What may be one of the other forms, and would be a host or a
-# program here, is left to them.
+# The form of most lines, with as few groups as possible. It leaves lines to the other forms that may be of them, and
+# whose words would be taken for a host or a program here.
 _DATE = rf"([A-Z][a-z]{{2}}) {{1,2}}([0-9]{{1,2}})(?: ([0-9]{{4}}))? ({CLOCK})(\.[0-9]{{1,6}})?"
 _ISO = rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{CLOCK}(?:\.[0-9]{{1,9}})?(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}}))"
 _OTHER_TIME = (
@@ -73,7 +73,7 @@ _PLAIN = (
     rf"(?:{_PRIORITY})?(?:{_DATE}|{_ISO}) (?!{_OTHER_TIME})(?:{_HOST} )?+(?!{_OTHER_TAG}){_TAG}{_MESSAGE}"
 )
 
-# An empty group tells whether there was something of Cisco's before the time: then no host is behind it.
+# An empty group says whether a part of Cisco's came before the time: then no host follows it.
 _NAME = rf"(?!{_COUNT})(?:[A-Za-z0-9._/-]++|:(?![ \t]))++"
 _FRONT = (
     rf"(?:(?=[0-9]{{0,10}}+:[ \t]|[^%]*+(?<=:[ \t]){_MNEMONIC})(?![A-Za-z]{{3}}{_B}[0-9]|[0-9]{{4}}[ -])"
@@ -101,9 +101,9 @@ _OTHER = (
 )
 
 NO_VERSION = r"(?:-|[+-]?[.]?\p{N}\S{0,40}+) \p{Nd}{4}-\p{Nd}{2}-\p{Nd}{2}T"
-"""A number, or none, before RFC 5424's time: a version of it that there is not."""
-# A time whose day is none, or that has other digits, is not the beginning of a message: of a line that has a time, the
-# record's own would be another.
+"""A number, or none, before RFC 5424's time: a version that does not exist."""
+# A time with a day that does not exist, or with other digits, does not begin a message: the line has a time, and the
+# record's own would differ from it.
 _DIGIT = r"\p{Nd}"
 _LIKE_A_TIME = (
     rf"[A-Z][A-Za-z]{{2}}{_B}[+-]?{_DIGIT}{{1,2}}{_B}[+-]?{_DIGIT}|[0-9]{{4}} [A-Z]|{_DIGIT}{{4}}-{_DIGIT}{{2}}-|"
@@ -125,10 +125,10 @@ def old_form(text: Column, timestamp: Column, zone: str, row: Row) -> Column:
 
     Args:
         text: The line.
-        timestamp: When its record was made.
-        zone: The zone of times that name none.
-        row: Makes the result of priority, time, host, app, pid and message; texts are empty where there is nothing, and
-            the time is null where it is none.
+        timestamp: The record's timestamp.
+        zone: The zone of times without one.
+        row: Makes the result from priority, time, host, app, pid and message; a missing text is empty, and the time is
+            null where it does not exist.
     """
 
     def plain(fields: Sequence[Column]) -> Column:

@@ -29,7 +29,7 @@ _ZONES = {
     "-05:00": "EST CDT",
     "-04:00": "EDT",
 }
-"""Those of RFC 822 for North America, and others that stand for one offset in most logs. "IST" is of three zones."""
+"""The zones of RFC 822 for North America, and others whose name means one offset in most logs. "IST" is three zones."""
 
 _B = BLANKS
 CLOCK = r"[0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
@@ -37,7 +37,7 @@ _ANY_CLOCK = rf"(?:{CLOCK}|[0-2][0-9]:{LEAP})"
 OFFSET = r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
 _NAMES = "|".join(name for names in _ZONES.values() for name in names.split())
 FIREWALLS = "ASA|FTD|PIX|FWSM|NGIPS"
-"""What the mnemonics of Cisco's firewalls begin with."""
+"""The beginnings of the mnemonics of Cisco's firewalls."""
 # A device's own name for its zone stands before its colon; a firewall has its name there.
 _ZONE = (
     rf"({OFFSET}|(?:UTC|GMT)[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?|(?:{_NAMES})|"
@@ -48,7 +48,7 @@ HOST = r"[A-Za-z0-9._:%/@-]++(?<=[A-Za-z0-9._]|::)"
 WORD = r"""[^ \t\r\n\[:"'{}<>=,;|]{1,64}+"""
 AREA = r"(?:Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific)/[A-Za-z0-9_/+-]++"
 """A zone of the IANA's database, by its name."""
-# A short name in capitals before a host and a program; where it is a host's own, the program is next.
+# A short name in capitals before a host and a program; a host's own name would be followed by the program.
 _OTHER_ZONE = rf"(?!{LEVEL}[ \t])(?:[A-Z]{{2,5}}|{AREA})(?=(?:{_B}(?:19|20)[0-9]{{2}})?{_B}{HOST}{_B}"
 _OTHER_ZONE += rf"(?![0-9./-]*+[\[:]){WORD}(?:\[[^\]\s]{{0,128}}+\])?:(?!//|\\|:))"
 _NO_OFFSET = r"[+-]\p{Nd}[\p{Nd}:]*+(?=[ \t:])"
@@ -59,7 +59,7 @@ STAMP = (
     rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})(?:T|{_B})({_ANY_CLOCK})([.,][0-9]{{1,9}})?"
     rf"(?:[ \t]?({OFFSET})|{_NO_ZONE})(?=[ \t:]))"
 )
-"""A time of any of their forms."""
+"""A time of any of these forms."""
 STAMP_GROUPS = 12
 
 
@@ -94,13 +94,13 @@ def time_of(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
 
 
 def unknown_zone(text: Column) -> Column:
-    """The name behind a line's time that stands where a zone does and is none that is known; empty if there is none."""
+    """The unknown name in the place of a zone behind a line's time; empty if there is none."""
     before = rf"(?s)\A[^%]{{0,80}}?{_ANY_CLOCK}(?:[.,][0-9]{{1,9}})?{_B}"
     return F.regexp_extract(text, rf"{before}(?!(?:{_NAMES}|{OFFSET})[ \t])({_OTHER_ZONE}|{_NO_OFFSET})", 1)
 
 
 def wrong_date(text: Column) -> Column:
-    """The date before a line's time of day that no calendar has, as `Feb 30`; empty if there is none."""
+    """The date before a line's time of day, if no calendar has it, as `Feb 30`; else empty."""
     year, day = r"(?:19|20)[0-9]{2}", "[0-9]{1,2}"
     month = "(?i:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
     by_name = rf"(?:{year}{_B})?{month}{_B}{day}(?:{_B}{year})?(?={_B}{_ANY_CLOCK})"
@@ -109,7 +109,7 @@ def wrong_date(text: Column) -> Column:
 
     def checked(date: Column) -> Column:
         parts = [F.regexp_extract(date, each, 1) for each in (f"({year})", f"({month})", rf"\b({day})\b")]
-        # A date of no year is one if some year has it.
+        # A date without a year exists if some year has it.
         some_year = F.when(parts[0] == "", F.lit("2000")).otherwise(parts[0])
         named = F.try_to_timestamp(F.concat_ws(" ", some_year, *parts[1:]), F.lit("yyyy MMM d"))
         numbered = F.try_to_timestamp(date, F.lit("yyyy-MM-dd"))
@@ -120,7 +120,7 @@ def wrong_date(text: Column) -> Column:
 
 
 def _zone(text: Column, zone: str) -> Column:
-    """What Spark reads as a zone; null for a name that is none of those above."""
+    """The zone in a form that Spark reads; null for a name that is not in `_ZONES`."""
     minutes = F.regexp_extract(text, "[+-][0-9]{1,2}:?([0-9]{2})$", 1)
     offset = F.concat(
         F.regexp_extract(text, "[+-]", 0),
@@ -134,7 +134,7 @@ def _zone(text: Column, zone: str) -> Column:
 
 
 def _by_date(year: Column, month: Column, day: Column, until: Column, timestamp: Column) -> Column:
-    """The time of a date, of which `until` is the time of day and its zone; the latest, where it has no year."""
+    """The time of a date; `until` is the time of day and its zone. A date without a year is the latest possible."""
     rest = F.concat(F.lit(" "), month, F.lit(" "), day, F.lit(" "), until)
     return F.when(year != "", _dated(year, rest)).otherwise(
         latest(lambda each: _dated(each, rest), timestamp)

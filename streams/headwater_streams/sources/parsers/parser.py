@@ -1,4 +1,4 @@
-"""What a parser is, and how one regular expression gives all of its groups in one pass."""
+"""The type of parsers, and all groups of a regular expression in one pass."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +12,18 @@ from headwater_streams.sources.wrong_fields import excerpt
 
 BLANKS = r"[ \t]++"
 FIRST_BLANKS = rf"(?<![ \t]){BLANKS}"
-"""Behind a text that may have blanks itself: these do not begin at each of many, which would take a square of time."""
+"""Blanks behind a text that may have blanks itself: a match begins only at the first of several; else the time would
+grow with the square of their number."""
 LEAP = "(?:59|29|44|14):60"
 """The minute and the leap second at the end of an hour of UTC, in zones of half and quarter hours, too."""
 END = r"\r?\n?\z"
-"""The end of a line that is taken whole."""
+"""The end of a line."""
 _BYTE_ORDER_MARK = "\ufeff"
-_BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
+_BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text for interchange has it
 
 QUOTED = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
-"""A quoted text with escapes; possessive throughout, since Java's matcher recurses for what it may go back on, and a
-line of some 10,000 characters would overflow its stack."""
+"""A quoted text with escapes. All quantifiers are possessive, as Java's matcher recurses where it may backtrack: a line
+of some 10,000 characters would overflow its stack."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Parser:
     """A format of lines.
 
     Attributes:
-        name: What it is called in messages.
-        schema: The columns that it gives, as a type or as Spark DDL.
-        parse: From the line (STRING) and its record's timestamp to a struct of the schema; null if it is not one.
-        why: From a line that does not parse to what of it does not fit, as STRING; null where that is not told.
-        variant: What tells it from others of its name and schema: a template's text, a time zone. A job whose
-            declaration is compared with an earlier run's sees a change of it.
+        name: Its name in messages.
+        schema: Its columns, as a type or as Spark DDL.
+        parse: From the line (STRING) and its record's timestamp to a struct of the schema; null if it does not parse.
+        why: From a line that does not parse to the reason, as STRING; null where there is none.
+        variant: What distinguishes it from others of its name and schema: a template's text, a time zone. It is a part
+            of the job's declaration, which is compared with an earlier run's.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Parser:
     why: Callable[[Column], Column] | None = field(default=None, repr=False, compare=False)
 
     def columns(self) -> T.StructType:
-        """The columns that it gives; DDL is read by Spark, so that this may need a session.
+        """Its columns. Spark parses DDL, so this may need a session.
 
         Raises:
             ParseException: The schema is not DDL.
@@ -60,8 +61,8 @@ class Parser:
         """Parses a line.
 
         Args:
-            line: STRING or BINARY; what is not UTF-8 does not parse.
-            timestamp: When its record was made; completes a time of day or a date without a year.
+            line: STRING or BINARY; a line that is not UTF-8 does not parse.
+            timestamp: The record's timestamp; completes a time of day or a date without a year.
         """
         text = text_of(line)
         return F.when(F.is_valid_utf8(text), self.parse(text, timestamp)).cast(self.columns())
@@ -81,9 +82,9 @@ def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Col
 
     Args:
         text: The text.
-        pattern: Java's regular expression, without anchors. The end of a line may follow what it takes.
-        groups: How many groups it has.
-        build: Takes the groups as STRING columns; one that took no part is empty.
+        pattern: Java's regular expression, without anchors. A line's end may follow the match.
+        groups: The number of its groups.
+        build: Takes the groups as STRING columns; a group that did not match is empty.
     """
     replaced = F.regexp_replace(
         text, rf"(?s)\A{pattern}{END}", "".join(f"{_BETWEEN}${number}" for number in range(1, groups + 1))
@@ -103,13 +104,13 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
 
 
 def misfit(text: Column, beginnings: Sequence[tuple[str, str]]) -> Column:
-    """The first of a line's parts that is not as it should be: a struct of its `name` and of the line from there on;
-    null if there is none.
+    """The first part of a line that does not fit: a struct of its `name` and of the line from there on; null if all
+    fit.
 
     Args:
         text: The line.
-        beginnings: The names of its parts in their order, each with Java's regular expression of the line up to its
-            end.
+        beginnings: The names of its parts in their order, each with Java's regular expression of the line up to the
+            part's end.
     """
     first = F.lit(None).cast("struct<name: string, rest: string>")
     befores = ["", *[pattern for _, pattern in beginnings[:-1]]]
@@ -123,12 +124,12 @@ def misfit(text: Column, beginnings: Sequence[tuple[str, str]]) -> Column:
 
 
 def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str) -> Column:
-    """What `Parser.why` says of a line that is parts one behind the other.
+    """The reason of `Parser.why` for a line that is a sequence of parts.
 
     Args:
         text: The line.
         parts: Their names and patterns.
-        otherwise: What is wrong where each of them is there.
+        otherwise: The name of what is wrong where every part fits.
     """
     *patterns, whole = accumulate(pattern for _, pattern in parts)
     part = misfit(text, list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True)))
@@ -140,10 +141,10 @@ def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str)
 
 
 def unless(text: Column, *absent: str) -> Column:
-    """The text, or null where it is what stands for nothing."""
+    """The text, or null where it is one of the texts that stand for nothing."""
     return F.when(~text.isin(*absent), text)
 
 
 def unescaped(text: Column) -> Column:
-    r"""A quoted text's content: `\"` and `\\` (and `\]`) as what they stand for, other backslashes as they are."""
+    r"""A quoted text's content: `\"` and `\\` (and `\]`) without their backslash, other backslashes as they are."""
     return F.when(F.contains(text, F.lit("\\")), F.regexp_replace(text, r'\\(["\\\]])', "$1")).otherwise(text)

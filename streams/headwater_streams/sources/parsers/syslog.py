@@ -37,12 +37,12 @@ SCHEMA = T.StructType(
         T.StructField("message", T.StringType()),
     ]
 )
-"""`structured_data` has one entry for each parameter (an element may repeat a name, so that a map would lose some), and
-one with null name and value for an element without parameters. `version` is null for RFC 3164."""
+"""`structured_data` has one entry for each parameter (an element may repeat a name, of which a map would lose values),
+and one with null name and value for an element without parameters. `version` is null for RFC 3164."""
 
 _VALUE = r'"([^"\\\]]*+(?:\\.[^"\\\]]*+)*+)"'
 _NAME = r'[^\s=\]"]++'
-# A blank behind "=" is in the examples of RFC 5424, section 6.5, where its lines were broken, and in copies of them.
+# The examples of RFC 5424, section 6.5, have a blank behind "=" where lines were broken, and so have copies of them.
 _ELEMENT = rf"\[{_NAME}(?: {_NAME}= ?{_VALUE.replace('(', '(?:', 1)})*+\]"
 _HEAD = r"<([0-9]{1,3})>([1-9][0-9]{0,2}) "
 _PRIORITY = "<(?:0?[0-9]{1,2}|1[0-8][0-9]|19[01])>"
@@ -65,11 +65,11 @@ _NOT_OF_JAVA = {"EST", "Factory", "GMT+0", "GMT-0", "HST", "MST", "ROC", "localt
 def syslog(zone: str = "UTC") -> Parser:
     """Syslog of both RFCs.
 
-    RFC 3164's time has no year: it is the latest that brings it to no more than a day behind the record's timestamp, so
-    that what was logged on 31 December and shipped on 1 January keeps its year, and old files are not of the future.
+    RFC 3164's time has no year. It gets the latest year in which it is no more than a day after the record's timestamp:
+    a line that was logged on 31 December and shipped on 1 January keeps its year, and old files are not in the future.
 
     Args:
-        zone: The time zone of times that name none, as RFC 3164's: "UTC", "+02:00", "Europe/Berlin".
+        zone: The time zone of times without one, as RFC 3164's: "UTC", "+02:00", "Europe/Berlin".
 
     Raises:
         JobDefinitionError: There is no such zone.

@@ -1,4 +1,4 @@
-"""A template for one's own lines: the line as it looks, with `{name}` where a column is; see `template`."""
+"""A template for lines of a user's own: the line with `{name}` in the place of each column; see `template`."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from headwater_streams.sources.wrong_fields import excerpt
 _DAY_AND_CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}\S*?"
 _OFFSET = r"(?:Z|UTC|GMT|[+-](?:0[0-9]|1[0-4])(?::?[0-9]{2})?)(?![\w.:+/-])"
 _WORD, _WORD_BEFORE = r"(\S++)", r"(\S+?)"
-"""A run without blanks, and one that ends where what the template has next begins."""
+"""A run without blanks, and one that ends where the next part of the template begins."""
 _KINDS: dict[str, tuple[str, T.DataType]] = {
     "": ("(.*?)", T.StringType()),
     "word": (_WORD, T.StringType()),
@@ -38,9 +38,9 @@ _KINDS: dict[str, tuple[str, T.DataType]] = {
     "time": (rf"({_DAY_AND_CLOCK}(?:{BLANKS}{_OFFSET})?|.*?)", T.TimestampType()),
 }
 _FREE = ("", "time")
-"""The kinds that take any text, as long as what follows them is there."""
+"""The kinds that take any text up to what follows them."""
 _READ_BY_SPARK = "GyMLdDHhKkmsSaVzOXxZ"
-"""The letters of a pattern by which Spark reads a time; by others it only writes one."""
+"""The letters of a pattern by which Spark parses a time; by others it only formats one."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)(?::([a-z]+)(?: +([^{} ][^{}]*?) *)?)?\}")
 _BLANK_CHARACTERS = " \t\n\v\f\r"
 _BLANKS = re.compile(r"[ \t]* [ \t]*")
@@ -60,24 +60,24 @@ def template(text: str) -> Parser:
     | `{name:time}` | an ISO 8601 date, with its time of day or without, or `-` | TIMESTAMP |
     | `{name:time PATTERN}` | a time by one of Spark's patterns, or `-` | TIMESTAMP |
 
-    `{{` and `}}` are braces; a space stands for one or more blanks, in a time's pattern, too. A line that looks
-    otherwise, or whose number or time is none, does not parse.
+    `{{` and `}}` are braces; a space stands for one or more blanks, in a time's pattern, too. A line that does not
+    match the template, or with something else in the place of a number or time, does not parse.
 
-    A time without a pattern may have a comma before its fraction. Its zone belongs to it, also behind a blank, where it
-    is an offset (`+02:00`, `+0200`, `+02`), `Z`, `UTC` or `GMT`; without one it is of UTC.
+    A time without a pattern may have a comma before its fraction. It includes its zone, also behind a blank, where that
+    is an offset (`+02:00`, `+0200`, `+02`), `Z`, `UTC` or `GMT`; a time without a zone is in UTC.
 
-    A time whose pattern has no year is the latest that brings it to no more than a day ahead of the record's timestamp,
-    so that what was logged on 31 December and shipped on 1 January keeps its year.
+    A time whose pattern has no year gets the latest year in which it is no more than a day ahead of the record's
+    timestamp: a line that was logged on 31 December and shipped on 1 January keeps its year.
 
     Args:
-        text: The line as it looks, with its placeholders.
+        text: The line, with placeholders in the place of its columns.
 
     Example:
         hw.template("[{at:time yyyy-MM-dd HH:mm:ss VV}] {level:word} {took_ms:int} {name}: {message}")
 
     Raises:
-        JobDefinitionError: A placeholder is not of these forms or nothing tells where it ends, a time's pattern leaves
-            its date or its half of the day open, or a name comes twice.
+        JobDefinitionError: A placeholder is not of these forms or has no clear end, a time's pattern leaves its date or
+            its half of the day open, or a name comes twice.
     """
     parts: list[tuple[str, bool]] = []
     begins: list[int] = []
@@ -124,7 +124,7 @@ def template(text: str) -> Parser:
     )
 
     def typed(fields: Sequence[Column], timestamp: Column) -> list[tuple[str, Column, Column]]:
-        """Each column's name, its value, and whether what the line has there is none."""
+        """Each column's name, its value, and whether the line's text there is no value of it."""
         columns = []
         for name, (kind, argument), field in zip(names, kinds, fields, strict=True):
             value = _CASTS[kind](field, argument, timestamp)
@@ -141,7 +141,7 @@ def template(text: str) -> Parser:
         return match(line, pattern, len(names), build)
 
     def wrong_value(fields: Sequence[Column]) -> Column:
-        # Whether a text is a time of some year is the same for each timestamp.
+        # Whether a text is a time in some year does not depend on the timestamp.
         columns = typed(fields, F.timestamp_seconds(F.lit(0)))
         reasons = [
             F.when(is_none, F.concat(F.lit(f"{name}: "), excerpt(field)))
@@ -167,8 +167,8 @@ def template(text: str) -> Parser:
 def _whole(parts: Sequence[tuple[str, bool]]) -> str:
     """The pattern of a line.
 
-    A free text and what follows it, up to the next one, are found once, at the first place where they are: the next one
-    takes whatever is between, so to look further would find nothing new, and take a time that grows with a power of the
+    A free text and what follows it, up to the next free text, are matched once, at their first place. The next free
+    text takes whatever is between, so backtracking would find nothing new, and its time would grow with a power of the
     line's length.
     """
     runs = [""]
@@ -181,15 +181,15 @@ def _whole(parts: Sequence[tuple[str, bool]]) -> str:
 
 
 def _ends_with_next(placeholder: str, kind: str, rest: str) -> bool:
-    """Whether a placeholder takes no more than it has to: a word that has no blank behind it.
+    """Whether a placeholder takes the shortest text: a word without a blank behind it does.
 
     Args:
-        placeholder: As it stands in the template.
+        placeholder: Its text in the template.
         kind: Its kind.
         rest: The template behind it.
 
     Raises:
-        JobDefinitionError: Its text would go on in what stands next.
+        JobDefinitionError: Its text would go on in the next part.
     """
     following = _PLACEHOLDER.match(rest)
     next_kind = None if following is None else following[2] or ""
@@ -216,10 +216,10 @@ def _group(kind: str, argument: str | None) -> str:
 
 
 def _require_readable(placeholder: str, pattern: str) -> None:
-    """Checks that Spark reads a time by a pattern.
+    """Checks that Spark parses times by a pattern.
 
     Raises:
-        JobDefinitionError: It has a letter by which Spark reads none, or a quote without an end.
+        JobDefinitionError: It has a letter by which Spark parses none, or a quote without an end.
     """
     bare = re.sub("'[^']*'", "", pattern)
     if "'" in bare:
@@ -233,11 +233,11 @@ def _require_readable(placeholder: str, pattern: str) -> None:
 
 
 def _require_definite(placeholder: str, name: str, pattern: str) -> None:
-    """Checks that a time by a pattern is one moment, but for its year, and needs nothing that Spark would assume.
+    """Checks that a time by a pattern is one moment, except for its year, and that Spark need not assume a part of it.
 
     Raises:
-        JobDefinitionError: Its month and day may be missing, or its year where others have one, or it does not say
-            which half of the day an hour is of.
+        JobDefinitionError: Its month and day may be missing, or its year where others have one, or the half of the day
+            that an hour is in.
     """
     bare = re.sub("'[^']*'", "", pattern)
     always = bare

@@ -1,10 +1,10 @@
 """Texts as values of other types, for every format that has texts: CSV, key=value and templates.
 
-A text is a value of a type only where it says that value: Spark's casts take the day of `2024-02-29x` apart from what
-follows it, round `1.239` for a DECIMAL of two places, and make infinity of `1e400`.
-docs/reference/values.md has the rules.
+A text is a value of a type only where it says exactly that value. Spark's casts take the day of `2024-02-29x` and drop
+what follows, round `1.239` for a DECIMAL of two places, and make infinity of `1e400`. docs/reference/values.md has the
+rules.
 
-There are no lambdas here: with one among its expressions Spark copies each row before and behind it.
+There are no lambdas here: Spark copies each row before and after an expression with one.
 """
 
 import sys
@@ -16,14 +16,14 @@ from pyspark.sql import types as T
 _DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _NO_DECIMAL = "(?i:NaN|[+-]?Inf(?:inity)?)"
 NUMBER = f"{_DECIMAL}|{_NO_DECIMAL}"
-"""A number with a fraction, and what IEEE 754 has beside numbers, which Spark takes in JSON, too."""
+"""A number with a fraction, and IEEE 754's values that are no numbers, which Spark accepts in JSON, too."""
 _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _MIDNIGHT = r"[T ]00:00(?::00(?:[.,]0++)?)?[ ]?(?:Z|UTC|GMT|[+-]00(?::?00)?)?"
 _CLOCK = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.,][0-9]*+)?)?"
 
 
 def typed(text: Column, kind: T.DataType) -> Column:
-    """A text as a value of a type that is no list, map or struct; NULL where it is none."""
+    """A text as a value of a type that is no list, map or struct; NULL where it is no value of it."""
     if isinstance(kind, T.DoubleType | T.FloatType):
         return number(text, kind)
     if isinstance(kind, T.DecimalType):
@@ -38,13 +38,13 @@ def typed(text: Column, kind: T.DataType) -> Column:
 
 
 def number(text: Column, kind: T.DataType) -> Column:
-    """A text that is a `NUMBER` as DOUBLE or FLOAT, else NULL: Spark takes Java's `5d` and `0x1p3`, too, and one that
-    is too great for the type for infinity."""
+    """A text that is a `NUMBER` as DOUBLE or FLOAT, else NULL. Spark would also take Java's `5d` and `0x1p3`, and make
+    infinity of a number that is too great for the type."""
     most = sys.float_info.max
 
     value = text.try_cast(kind)
     decimal_form = text.rlike(rf"\A[ \t]*+(?:{_DECIMAL})[ \t]*+\z")
-    # Java takes what is less than a blank around a number, a letter behind it, and sixteen digits behind an x.
+    # Java accepts characters below the blank around a number, a letter behind it, and hexadecimal digits behind an x.
     has_digits = (text >= F.lit("!")) & F.right(text, F.lit(1)).isin(*"0123456789.")
     is_plain = has_digits & ~F.contains(text, F.lit("x")) & ~F.contains(text, F.lit("X"))
     is_in_range = F.when(is_plain | decimal_form, value.between(-most, most))
@@ -52,7 +52,7 @@ def number(text: Column, kind: T.DataType) -> Column:
 
 
 def decimal(text: Column, kind: T.DecimalType) -> Column:
-    """A text that is a decimal number as DECIMAL, NULL where that would have to round it."""
+    """A text that is a decimal number as DECIMAL; NULL where it would have to be rounded."""
     places = F.char_length(text) - F.instr(text, ".")
     is_short = (places <= kind.scale) | ~F.contains(text, F.lit("."))
     has_exponent = F.contains(text, F.lit("e")) | F.contains(text, F.lit("E"))
@@ -61,7 +61,7 @@ def decimal(text: Column, kind: T.DecimalType) -> Column:
 
 
 def _of_places(scale: int) -> str:
-    """A number without digits behind its scale: with zeros there, with an exponent that moves none there, or 0."""
+    """A pattern of numbers without digits beyond a scale, except zeros; an exponent may not move digits there."""
     zero = r"0*+(?:\.0*+)?(?:[eE][+-]?[0-9]++)?"
     great = rf"[0-9]*+(?:\.[0-9]{{0,{scale}}}0*+)?(?:[eE]\+?[0-9]++)?"
     small = [rf"[0-9]*+(?:\.[0-9]{{0,{scale - power}}}0*+)?[eE]-0*+{power}" for power in range(1, scale + 1)]
@@ -69,25 +69,25 @@ def _of_places(scale: int) -> str:
 
 
 def dated(text: Column) -> Column:
-    """A text that begins with a date of four digits for its year, else NULL: Spark takes a time of day for one of the
-    day on which it is read, a longer number for a year, and a year or a month for its first day."""
+    """A text that begins with a date whose year has four digits, else NULL. Spark would take a time of day for one of
+    the current day, a longer number for a year, and a year or a month for its first day."""
     is_date = (F.substring(text, 5, 1) == "-") & F.contains(F.substring(text, 7, 2), F.lit("-"))
     return F.when(is_date, text)
 
 
 def date(text: Column) -> Column:
-    """The day of an ISO 8601 date, NULL where a time of day beside midnight would be lost."""
-    # With its second hyphen there it ends with the day: at most the letter of a time is behind it.
+    """The day of an ISO 8601 date; NULL where a time of day other than midnight would be lost."""
+    # A text of ten octets with its second hyphen at this place ends with the day, or with the letter of a time.
     is_plain = (F.octet_length(text) == 10) & _has(text, "-", 8) & ~text.endswith("T")
     is_date = is_plain | text.rlike(rf"\A[ \t]*+{_DAY}(?:{_MIDNIGHT})?[ \t]*+\z")
     return F.when(is_date, text.try_cast("date"))
 
 
 def iso_time(text: Column) -> Column:
-    """The time of an ISO 8601 date, with its time of day or without; NULL if it is none.
+    """The time of an ISO 8601 date, with or without a time of day; NULL if it is none.
 
-    A comma may stand before the fraction, and a blank before the zone. Spark takes neither the comma nor a zone behind
-    minutes. Microseconds are what a TIMESTAMP has: digits beyond are cut off.
+    A comma may stand before the fraction, and a blank before the zone. Spark accepts neither the comma nor a zone
+    behind minutes. A TIMESTAMP has microseconds: further digits are cut off.
     """
     point = F.replace(dated(F.trim(text)), F.lit(","), F.lit("."))
     minutes = r"\A(\S{8,10}[T ][0-9]{1,2}:[0-9]{1,2})([ \t]*+[A-Z+-])"
@@ -97,7 +97,7 @@ def iso_time(text: Column) -> Column:
 
 def local_time(text: Column) -> Column:
     """An ISO 8601 time that has no zone as TIMESTAMP_NTZ; NULL where it has one, which would be lost."""
-    # With its marks there it ends with the seconds: at most the letter of a zone is behind them.
+    # A text of 19 octets with its marks at these places ends with the seconds, or with the letter of a zone.
     is_plain = (F.octet_length(text) == 19) & _has(text, "-", 8) & _has(text, ":", 17) & ~text.endswith("Z")
     is_local = text.rlike(rf"\A[ \t]*+{_DAY}(?:[T ]{_CLOCK})?[ \t]*+\z")
     plain, other = (

@@ -1,4 +1,4 @@
-"""The year of a time that names none."""
+"""The year of a time without one."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,11 @@ _ALMOST_A_YEAR_US = 363 * _DAY_US
 
 
 def latest(of_year: Callable[[Column], Column], timestamp: Column) -> Column:
-    """The latest of a date's times that is no more than a day ahead of its record's timestamp; null if it has none.
+    """The latest time of a date without a year that is no more than a day ahead of its record's timestamp, or null.
 
     Args:
         of_year: Gives the time in a year, an INT; null where the year does not have it, as 29 February.
-        timestamp: When the record was made.
+        timestamp: The record's timestamp.
     """
 
     def before(time: Column) -> Column:
