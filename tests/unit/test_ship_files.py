@@ -971,16 +971,17 @@ def test_follower_leaves_descriptors_to_others_and_says_once_that_they_are_too_f
     for number in range(8):
         append(tmp_path / f"{number}.log", f"of {number}")
     real_open = os.open
+    above = 1 + max(int(each.name) for each in Path("/proc/self/fd").iterdir())  # other tests may have left many open
 
     def open_above(path: Any, flags: int, *more: Any, **named: Any) -> int:
         fd = real_open(path, flags, *more, **named)
         try:
-            return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 500)
+            return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above)
         finally:
             os.close(fd)
 
     monkeypatch.setattr("os.open", open_above)
-    monkeypatch.setattr("resource.getrlimit", lambda _: (504 + 64, 1 << 20))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (above + 4 + 64, 1 << 20))
     follower = Follower(tmp_path / "*.log")
     follower.poll()
     follower.poll()
