@@ -971,7 +971,9 @@ def test_follower_leaves_descriptors_to_others_and_says_once_that_they_are_too_f
     for number in range(8):
         append(tmp_path / f"{number}.log", f"of {number}")
     real_open = os.open
-    above = 1 + max(int(each.name) for each in Path("/proc/self/fd").iterdir())  # other tests may have left many open
+    above = 1 + max(
+        int(each.name) for each in Path("/proc/self/fd").iterdir()
+    )  # other tests may have left many open
 
     def open_above(path: Any, flags: int, *more: Any, **named: Any) -> int:
         fd = real_open(path, flags, *more, **named)

@@ -14,10 +14,13 @@ AnyJvmError = Py4JError
 """The same, or the error where the JVM has ended."""
 
 _OF_VALUES = re.compile(
-    r"Spark(?:Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|NoSuchElement)Exception|USER_RAISED_EXCEPTION"
-    r"|PythonException"
+    r"(?:org\.apache\.spark\.Spark(?:Arithmetic|ArrayIndexOutOfBounds|DateTime|IllegalArgument|NoSuchElement"
+    r"|NumberFormat|Runtime)|org\.apache\.spark\.api\.python\.Python)Exception"
 )
+_OF_A_STOP = re.compile(r"java\.lang\.InterruptedException|java\.nio\.channels\.ClosedByInterruptException")
+_CANCELLED = re.compile(r"\[SPARK_JOB_CANCELLED\]|cancelled because SparkContext was shut down")
 _GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*? reading file (?:file:/*(?=/))?(\S+?)\.? ")
+_MOST_CAUSES = 10
 _END_OF_STREAM = "java.io.EOFException"
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -55,7 +58,20 @@ def row_error_message(error: BaseException) -> str:
 
 def raised_for_values(error: BaseException) -> str | None:
     """What an expression or a function raised for its arguments, in a line; None for any other error."""
-    return row_error_message(error) if _OF_VALUES.search(full_text(error)) else None
+    return row_error_message(error) if _is_of_values(error) else None
+
+
+def is_of_a_stop(error: BaseException) -> bool:
+    """Whether a job of Spark's was cancelled, or its thread interrupted, because a query or the session stops."""
+    if _is_of_values(error):
+        return False
+    return any(map(_OF_A_STOP.fullmatch, _classes(error))) or bool(_CANCELLED.search(full_text(error)))
+
+
+def _is_of_values(error: BaseException) -> bool:
+    """The classes of the exceptions decide, not their messages: a message may quote a value, and a value may be a line
+    of a log that names any exception."""
+    return isinstance(error, PythonException) or any(map(_OF_VALUES.fullmatch, _classes(error)))
 
 
 def missing_file(error: BaseException) -> str | None:
@@ -68,21 +84,23 @@ def missing_file(error: BaseException) -> str | None:
 
 def full_text(error: BaseException) -> str:
     """An error's whole text, with those of the JVM's exceptions that caused it."""
-    parts = [str(error)]
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(10):
-        if java is None or not hasattr(java, "getCause"):
-            break
-        parts.append(str(java.toString()))
-        java = java.getCause()
+    parts = [str(error), *(str(java.toString()) for java in _causes(error))]
     if error.__cause__ is not None:
         parts.append(full_text(error.__cause__))
     return "\n".join(parts)
 
 
-def _causes(error: Py4JJavaError) -> Iterator[Any]:
-    java = error.java_exception
-    while java is not None:
+def _classes(error: BaseException) -> list[str]:
+    """The names of the JVM's classes of an error and its causes, outermost first; none of an error of Python."""
+    return [str(java.toString()).partition(":")[0].strip() for java in _causes(error)]
+
+
+def _causes(error: BaseException) -> Iterator[Any]:
+    """The JVM's exceptions that an error came from, outermost first; none for an error of Python."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_MOST_CAUSES):
+        if java is None or not hasattr(java, "getCause"):
+            return
         yield java
         java = java.getCause()
 

@@ -18,7 +18,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.runtime.faults import passes, speaks_of_loss
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 from headwater_streams.sources.problems import Problem
-from headwater_streams.spark.spark_errors import row_error_message
+from headwater_streams.spark.spark_errors import is_of_a_stop, row_error_message
 
 Place = tuple[str, int, int]
 """A record's topic, partition and offset."""
@@ -131,8 +131,8 @@ def may_be_of_rows(job: Job, error: Exception) -> bool:
 
 
 def _is_of_others(error: Exception) -> bool:
-    """Whether, by its text, no row caused the error."""
-    return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error)
+    """Whether, by what it says, no row caused the error."""
+    return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error) or is_of_a_stop(error)
 
 
 def problem_of(raising: Mapping[Place, str]) -> Problem:
