@@ -15,7 +15,7 @@ from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
 from headwater.cli._backfill_run import hint_on_interrupt
 from headwater.errors import UsageError
-from headwater_streams.backfill.history import TableHistory, intersection, require_none_half_done
+from headwater_streams.backfill.history import intersection, read_history, require_none_half_done
 from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, FurtherTable, PinnedInput
@@ -212,7 +212,7 @@ def test_history_offset_read_again_belongs_to_its_first_batch(tmp_path: Path) ->
         batch_entry(1, 2, 9),
         batch_entry(2, 2, 5),
     )
-    first, second = TableHistory(tmp_path, "silver.departures", "clean").batches()
+    first, second = read_history(tmp_path, "silver.departures", "clean").batches()
     assert (first.id.ranges, first.seen, first.max_event_time_us) == ({"departures": {0: (0, 4)}}, None, None)
     assert second.id.ranges == {"departures": {0: (4, 9)}}
     assert (second.seen, second.max_event_time_us) == ({"k": [(0, 4)]}, 5)
@@ -226,7 +226,7 @@ def test_history_rolled_back_backfill_folded_nothing(tmp_path: Path) -> None:
         backfill_entry("two", "swap", 5),
         backfill_entry("two", "rollback", 5),
     )
-    history = TableHistory(tmp_path, "silver.departures", "clean")
+    history = read_history(tmp_path, "silver.departures", "clean")
     assert [found.until for found in history.folded()] == [(1, 3)]
     assert sorted(history.backfill("two")) == ["rollback", "swap"]
     assert history.last_entry().kind == "row"
@@ -234,7 +234,7 @@ def test_history_rolled_back_backfill_folded_nothing(tmp_path: Path) -> None:
 
 def test_history_of_no_table_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(BackfillError, match=r"there is no table silver\.departures, so"):
-        TableHistory(tmp_path, "silver.departures", "clean")
+        read_history(tmp_path, "silver.departures", "clean")
 
 
 def test_intersection_of_ranges_leaves_out_what_is_empty() -> None:

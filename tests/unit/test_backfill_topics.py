@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import read_history
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
@@ -333,7 +333,7 @@ def test_rewind_goes_back_as_far_as_what_came_later_can_be_read_again(tmp_path: 
             for number in ("0", "1"):
                 text = 'v1\n{"batchWatermarkMs": 0}\n{}' if folder == "offsets" else ""
                 (home.checkpoint("clean", generation) / folder / number).write_text(text)
-    history = TableHistory(home.table("silver.clicks"), "silver.clicks", "clean")
+    history = read_history(home.table("silver.clicks"), "silver.clicks", "clean")
     assert history.last_of_old == 1
     why = {each.version: each.why_not for each in versions(home, job)}
     assert why[0] is not None
@@ -346,4 +346,4 @@ def test_rewind_goes_back_as_far_as_what_came_later_can_be_read_again(tmp_path: 
     assert batch_at(home, history, job, 1).batch == 1
     shutil.rmtree(home.table("silver.clicks"))
     log(home, batch(0, {"clicks": (0, 5)}), batch(1, {"clicks": (5, 9)}))
-    assert TableHistory(home.table("silver.clicks"), "silver.clicks", "clean").last_of_old == -1
+    assert read_history(home.table("silver.clicks"), "silver.clicks", "clean").last_of_old == -1

@@ -2,7 +2,7 @@
 
 import pyarrow.dataset as ds
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import read_history
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan
 from headwater_streams.ledger.log import next_commit
@@ -30,7 +30,7 @@ def live_rate(home: Home, target: str, job: str) -> float | None:
         filter=(ds.field("job") == job) & (ds.field("event") == "batch"),
     )
     took_ms = {(row["generation"], row["batch"]): row["duration_ms"] for row in told.to_pylist()}
-    entries = TableHistory(home.table(target), target, job).entries()
+    entries = read_history(home.table(target), target, job).entries()
     read = ((entry.totals["read"], took_ms.get((entry.generation, entry.batch))) for entry in entries)
     found = sorted(((rows, ms) for rows, ms in read if rows and ms), reverse=True)
     half = sum(rows for rows, _ in found) / 2

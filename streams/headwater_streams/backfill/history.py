@@ -15,7 +15,7 @@ from headwater_streams.base.ledger_entry import (
     SourceRange,
     merge_ranges,
 )
-from headwater_streams.ledger.log import lineage, since_rebuilt
+from headwater_streams.ledger.log import Commit, lineage, since_rebuilt
 from headwater_streams.ledger.repairs import ROLLBACK, half_done, repairs_among
 from headwater_streams.ledger.shared import recreated_topics
 from headwater_streams.operators.dedup.intervals import IntervalSet
@@ -56,20 +56,9 @@ class Folded:
 class TableHistory:
     """The commits of a table that a job writes, up to now or to a version."""
 
-    def __init__(self, table: Path, name: str, job: str | None = None, *, until: int | None = None) -> None:
-        """Reads the log once; of a given job, or of whichever job writes the table.
-
-        Raises:
-            BackfillError: The table does not exist.
-        """
-        self.name = name
-        self._job = job
-        self.commits = since_rebuilt(lineage(table, until=None if until is None else until + 1))
-        if not self.commits:
-            raise BackfillError(
-                f"there is no table {name}, so there is nothing to mend; run the job first, or, where the table was "
-                "removed, make it anew: headwater jobs rebuild"
-            )
+    def __init__(self, commits: Sequence[Commit], name: str, job: str | None = None) -> None:
+        """Of a given job, or of whichever job writes the table; there is a commit at least."""
+        self.commits, self.name, self._job = commits, name, job
 
     @property
     def version(self) -> int:
@@ -201,6 +190,21 @@ class TableHistory:
             generation, batch = Extra.UNTIL.of(entry)
             found[backfill] = Folded(windows, (generation, batch))
         return list(found.values())
+
+
+def read_history(table: Path, name: str, job: str | None = None, *, until: int | None = None) -> TableHistory:
+    """Reads the log of a table once; of a given job, or of whichever job writes the table.
+
+    Raises:
+        BackfillError: The table does not exist.
+    """
+    made = since_rebuilt(lineage(table, until=None if until is None else until + 1))
+    if not made:
+        raise BackfillError(
+            f"there is no table {name}, so there is nothing to mend; run the job first, or, where the table was "
+            "removed, make it anew: headwater jobs rebuild"
+        )
+    return TableHistory(made, name, job)
 
 
 def require_none_half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import TableHistory, read_history
 from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
 from headwater_streams.backfill.rebuild.parts import chosen_part
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
@@ -50,7 +50,7 @@ def plan_rebuild(
     found = chosen.plan
     _require_tables(reading_aside(context, behind), found.job)
     target = found.job.target
-    history = TableHistory(context.home.table(target.name), target.name, found.job.name)
+    history = read_history(context.home.table(target.name), target.name, found.job.name)
     history.last_entry()  # refuses a job that has not run
     _require_records(context, found.job, history)
     read = [entry.totals["read"] for entry in history.entries()]

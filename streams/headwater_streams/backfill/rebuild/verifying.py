@@ -2,7 +2,7 @@
 
 from headwater_streams.backfill.change import changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
-from headwater_streams.backfill.history import TableHistory, count_of
+from headwater_streams.backfill.history import count_of, read_history
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.rebuild.behind import require_unswapped, unread
 from headwater_streams.backfill.rebuild.parts import planned_part
@@ -50,8 +50,8 @@ def verify(
     audits = [audit for name in names if (audit := audit_table(home, name)) is not None]
     problems = [finding for audit in audits for finding in audit.findings]
     terms = summed(shadow_entries(folder, planned))
-    wanted = TableHistory(table, planned.target, planned.job, until=planned.base_version).read_ranges()
-    read = TableHistory(shadow, planned.target, planned.job).read_ranges()
+    wanted = read_history(table, planned.target, planned.job, until=planned.base_version).read_ranges()
+    read = read_history(shadow, planned.target, planned.job).read_ranges()
     missing = _missing(wanted, read)
     generation = generation_now(context, found.job)
     findings: tuple[Finding, ...] = (
@@ -89,7 +89,7 @@ def verify(
     recomputed = recompute_rebuild(context, home, job, found, planned, made, recompute)
     findings += recomputed.findings
     notes = [note for change in (of_target, *changes.values()) for note in change.notes]
-    compared = TableHistory(table, planned.target, planned.job, until=of_target.table_version)
+    compared = read_history(table, planned.target, planned.job, until=of_target.table_version)
     notes += _not_read_yet(compared.read_ranges(), read)
     verdict = Verdict(
         backfill=planned.id,

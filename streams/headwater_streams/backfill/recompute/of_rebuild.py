@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.backfill.history import LiveBatch, TableHistory
+from headwater_streams.backfill.history import LiveBatch, read_history
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.rebuild.behind import side_of_maker
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
@@ -61,7 +61,7 @@ def recompute_rebuild(
     if how == "none":
         return not_asked()
     target = plan.job.target
-    history = TableHistory(home.table(target.name), target.name, planned.job)
+    history = read_history(home.table(target.name), target.name, planned.job)
     try:
         entries = history.entries()
         if plan.kind in ("row", "scd"):
@@ -111,7 +111,7 @@ def _taken(
         # The ingest table; the job that fills it has the quarantine of the live job, or of its own rebuild.
         aside = side_of_maker(context.home, planned.behind, table.name, target.quarantine_table)
         rejected.append(aside or context.home.table(target.quarantine_table))
-        of_table = TableHistory(table.path, table.name, until=table.version)
+        of_table = read_history(table.path, table.name, until=table.version)
         require_topics_whole(of_table)
         batches = of_table.batches
     has_late = plan.job.late == "table" and (bool(plan.sides) or plan.window.closing)

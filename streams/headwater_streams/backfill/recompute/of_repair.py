@@ -5,7 +5,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import read_history
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.input_rows import Taken, of_inputs
 from headwater_streams.backfill.recompute.joins import JoinRecomputation, WrittenJoin
@@ -56,7 +56,7 @@ def recompute_repair(
     target = planned.target
     try:
         if planned.kind == "row":
-            history = TableHistory(
+            history = read_history(
                 context.home.table(target), target, planned.job, until=planned.base_version
             )
             columns = planned.parts[table or target].columns
@@ -68,7 +68,7 @@ def recompute_repair(
             rows = WrittenRows(shadow, columns, batches, planned.ranges, planned.lookups, table, tables)
             return RowRecomputation(context, plan, rows).run(how, planned.id)
         assert planned.pinned is not None
-        live = TableHistory(context.home.table(target), target, planned.job, until=planned.base_version)
+        live = read_history(context.home.table(target), target, planned.job, until=planned.base_version)
         count = len(live.entries())
         taken = _taken(context, planned, planned.pinned, planned.ranges, count)
         if planned.kind == "join":
@@ -93,7 +93,7 @@ def _taken(
     context: StageContext, planned: BackfillPlan, pinned: PinnedInput, ranges: Ranges | None, live: int
 ) -> Taken:
     """What the repair read of a table: the rows of some offsets, or all."""
-    table = TableHistory(context.home.table(pinned.table), pinned.table, until=pinned.version)
+    table = read_history(context.home.table(pinned.table), pinned.table, until=pinned.version)
     require_topics_whole(table)
     read = Offsets.of([source.ranges for entry in table.entries() for source in entry.sources])
     return Taken(

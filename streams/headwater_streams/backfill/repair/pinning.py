@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import TableHistory, read_history
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.base.ledger_entry import SourceRange
@@ -43,7 +43,7 @@ def pin_input(
         )
     path = context.home.table(declared.name)
     version, unread = versions[1] - 1, 0
-    for commit in TableHistory(path, declared.name).commits:
+    for commit in read_history(path, declared.name).commits:
         if commit.version <= version:
             continue
         if commit.is_append:
@@ -55,7 +55,7 @@ def pin_input(
                 f"the job {job_plan.job.name!r} has not read {quantity(unread, 'commit')} of {declared.name} that came "
                 "before its rows were rewritten; let the job catch up, then plan again"
             )
-    read = TableHistory(path, declared.name, until=version)
+    read = read_history(path, declared.name, until=version)
     last = read.last_entry()
     rewritten = any(c.data_changed and c.removed_files for c in read.commits)
     return PinnedInput(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import read_history
 from headwater_streams.backfill.jobs import (
     feeding,
     made_by_others,
@@ -111,7 +111,7 @@ def plan(
 
     job_plan = planned_job(context, job, repaired)
     target = job_plan.job.target.name
-    history = TableHistory(context.home.table(target), target, job_plan.job.name)
+    history = read_history(context.home.table(target), target, job_plan.job.name)
     if since_version is not None and since_version >= history.version:
         raise BackfillError(
             f"{target} is at version {history.version}, so nothing was committed after version {since_version}"
@@ -185,7 +185,7 @@ def _require_same_keys(job_plan: JobPlan, differences: Sequence[Difference]) -> 
 
 def _require_columns(context: StageContext, job_plan: JobPlan) -> None:
     for table, schema in job_plan.schemas.items():
-        there = TableHistory(context.home.table(table), table).version
+        there = read_history(context.home.table(table), table).version
         now = read_version(context.spark, context.home.table(table), there).schema
         types = {f.name: f.dataType.simpleString() for f in now.fields}
         for field in schema.fields:

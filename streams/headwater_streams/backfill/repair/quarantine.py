@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import read_history
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.failing import found_among
 from headwater_streams.backfill.repair.joins.replay import JoinReplay, good_of
@@ -174,4 +174,4 @@ def _raising(plan: JobPlan, given: Mapping[str, DataFrame], live: Sequence[Ledge
 
 def _live(context: StageContext, planned: BackfillPlan) -> list[LedgerEntry]:
     table = context.home.table(planned.target)
-    return TableHistory(table, planned.target, planned.job, until=planned.base_version).entries()
+    return read_history(table, planned.target, planned.job, until=planned.base_version).entries()

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import TableHistory, read_history
 from headwater_streams.backfill.repair.failing import KnownFailing, found_among
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.joins.replay import Joined, JoinReplay
@@ -70,7 +70,7 @@ def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
         BackfillError: The job is not the one that was planned.
     """
     job_plan = same_job(context, job, backfill)
-    history = TableHistory(
+    history = read_history(
         context.home.table(backfill.target), backfill.target, backfill.job, until=backfill.base_version
     )
     if backfill.kind == "window":

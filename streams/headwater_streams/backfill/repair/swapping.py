@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.history import TableHistory, require_none_half_done
+from headwater_streams.backfill.history import read_history, require_none_half_done
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.kept import kept_aside
 from headwater_streams.backfill.repair.quarantine import judged_rows
@@ -243,7 +243,7 @@ def _affected(context: StageContext, planned: BackfillPlan, swapped: LedgerEntry
     the same offsets."""
     if Extra.REJECTED.is_in(swapped):
         return Offsets.from_json(Extra.REJECTED.of(swapped)).condition()
-    history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
+    history = read_history(context.home.table(planned.target), planned.target, planned.job)
     made = (c.entry for c in history.commits if c.entry is not None and c.entry.job == planned.job)
     affected = replace(planned.affected, until=recreated_topics_after(made, planned.generation)).condition()
     return affected & ~Offsets.from_json(Extra.FAILED_BEHIND.get(swapped, ())).condition()
@@ -281,7 +281,7 @@ def _require_newest(context: StageContext, planned: BackfillPlan) -> None:
         return
     since, spans = made[SWAP][0], merged(planned.windows)
     standing: dict[str, bool] = {}
-    for commit in TableHistory(context.home.table(planned.target), planned.target).commits:
+    for commit in read_history(context.home.table(planned.target), planned.target).commits:
         entry = commit.entry
         if commit.version > since and entry is not None and Extra.WINDOWS.is_in(entry):
             windows = ((micros(start), micros(end)) for start, end in Extra.WINDOWS.of(entry))
@@ -438,7 +438,7 @@ def _terms_of(entry: LedgerEntry) -> Mapping[str, int]:
 def _by_action(
     context: StageContext, planned: BackfillPlan, table: str
 ) -> dict[str, tuple[int, LedgerEntry]]:
-    return TableHistory(context.home.table(table), table).backfill(planned.id)
+    return read_history(context.home.table(table), table).backfill(planned.id)
 
 
 def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """Plans a rewind: which commit, what is read again, and whether that can be."""
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import TableHistory, read_history
 from headwater_streams.backfill.jobs import feeding
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.sides import told_undone
@@ -45,7 +45,7 @@ def plan_rewind(
     job, topic_ids = found.job, ids_of_topics(context, [*feeding(plans, found), found])
     named, names = table_of(job, table), (job.target.name, *job.other_tables)
     targets = [target.name for target in job.targets]
-    histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
+    histories = {name: read_history(context.home.table(name), name, job.name) for name in names}
     wanted = batch_at(context.home, histories[named], job, version)
     placed = {
         name: (_made_by if name in targets else _changes_after)(history, wanted)

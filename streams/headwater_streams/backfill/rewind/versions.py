@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import TableHistory, read_history
 from headwater_streams.backfill.rewind.remembered import why_forgotten
 from headwater_streams.backfill.rewind.sides import Repairs, why_not_undone
 from headwater_streams.backfill.store import BackfillError, utc_text
@@ -54,7 +54,7 @@ def versions(home: Home, job: Job, *, table: str | None = None) -> list[BatchVer
         BackfillError: It is no table of the job, or does not exist.
     """
     name = table_of(job, table)
-    history = TableHistory(home.table(name), name, job.name)
+    history = read_history(home.table(name), name, job.name)
     # A rebuild brought its batches in one version, whose last one is meant.
     batches = {commit.version: (commit, entry) for commit, entry in batches_of(history, job.name)}
     last, repairs = max(batches, default=None), history.repairs()

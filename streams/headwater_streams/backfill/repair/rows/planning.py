@@ -6,12 +6,7 @@ A step reads whole batches where copies are told by their origin, for of two cop
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headwater_streams.backfill.history import (
-    LiveBatch,
-    TableHistory,
-    count_of,
-    intersection,
-)
+from headwater_streams.backfill.history import LiveBatch, TableHistory, count_of, intersection, read_history
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import RowInput, asked_of, in_span, row_input
 from headwater_streams.backfill.repair.pinning import pin_told_apart
@@ -114,7 +109,7 @@ def _of_times(
     which = f"the offsets {', '.join(spelled(gone))} are gone from the topic"
     for table in (job_plan.job.target.name, *job_plan.job.other_tables):
         path = context.home.table(table)
-        version = history.version if table == job_plan.job.target.name else TableHistory(path, table).version
+        version = history.version if table == job_plan.job.target.name else read_history(path, table).version
         rows = read_version(context.spark, path, version).filter(Offsets.of([gone]).condition())
         if dict(rows.dtypes).get(time) != "timestamp":
             told.append(f"{which}; what was made of them stays as it is, also where it is of the range")
