@@ -1,7 +1,7 @@
 """How a repair of rows is cut into steps: whole live batches, up to a number of rows, each of one look-up version."""
 
 from headwater_streams.backfill.history import LiveBatch
-from headwater_streams.backfill.repair.rows.planning import _chunks
+from headwater_streams.backfill.repair.rows.planning import chunks_of
 from headwater_streams.backfill.values import LiveBatchId
 
 
@@ -25,7 +25,7 @@ def batches(*counts: int, lookups: dict[int, int] | None = None) -> list[tuple[L
 
 def steps(*counts: int, limit: int, lookups: dict[int, int] | None = None) -> list[tuple[int, list[int]]]:
     """The rows and the batches of each step."""
-    made = _chunks(batches(*counts, lookups=lookups), limit, {})
+    made = chunks_of(batches(*counts, lookups=lookups), limit, {})
     assert [chunk.number for chunk in made] == list(range(len(made)))
     return [(chunk.rows, [each.batch for each in chunk.batches]) for chunk in made]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId, Span, micros
 from headwater_streams.base.extra import Extra
@@ -83,9 +84,14 @@ class TableHistory:
         """
         entries = self.entries()
         if not entries:
-            writer = f"the job {self._job!r}" if self._job else "a job"
-            raise BackfillError(f"{writer} has not committed anything to {self.name} yet; run the job first")
+            raise BackfillError(self.never_ran.sentence)
         return entries[-1]
+
+    @property
+    def never_ran(self) -> Refusal:
+        """That the job has not committed anything."""
+        writer = f"the job {self._job!r}" if self._job else "a job"
+        return Refusal(f"{writer} has not committed anything to {self.name} yet; run the job first")
 
     def read_ranges(
         self, *, since: int = -1, of: Callable[[SourceRange], bool] = lambda _: True
@@ -200,11 +206,16 @@ def read_history(table: Path, name: str, job: str | None = None, *, until: int |
     """
     made = since_rebuilt(lineage(table, until=None if until is None else until + 1))
     if not made:
-        raise BackfillError(
-            f"there is no table {name}, so there is nothing to mend; run the job first, or, where the table was "
-            "removed, make it anew: headwater jobs rebuild"
-        )
+        raise BackfillError(no_table(name).sentence)
     return TableHistory(made, name, job)
+
+
+def no_table(name: str) -> Refusal:
+    """That there is no such table."""
+    return Refusal(
+        f"there is no table {name}, so there is nothing to mend; run the job first, or, where the table was removed, "
+        "make it anew: headwater jobs rebuild"
+    )
 
 
 def require_none_half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") -> None:

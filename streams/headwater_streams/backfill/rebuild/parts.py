@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 from headwater_streams.backfill.jobs import (
     feeding,
-    made_by_others,
-    require_made_alike,
+    parts_before,
     require_planned,
-    require_their_columns,
 )
 from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.refusal import accepted
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import ids_of_topics
 from headwater_streams.base.nearest import nearest
@@ -75,10 +74,10 @@ def chosen_part(context: StageContext, job: Job, table: str | None, behind: Sequ
                 f"the rebuild of {part.job.target.name} was planned with other code than that of now; plan it again"
             )
     kept = [part for part in before if part.job.name not in codes]
-    require_made_alike(context, job.name, kept)
-    require_their_columns(context, job.name, kept)
+    others = parts_before(context, kept, kept)
+    accepted(others.refusal(job.name))
     following = [each.job.target.name for each in plans if found in feeding(plans, each)]
-    return Chosen(found, following, made_by_others(context, job.name, kept), topic_ids)
+    return Chosen(found, following, others.notes(job.name), topic_ids)
 
 
 def planned_part(context: StageContext, job: Job, planned: RebuildPlan) -> JobPlan:

@@ -1,5 +1,6 @@
 """An input of which a repair reads some offsets: topics, or a table at one version."""
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Protocol
 
@@ -8,10 +9,10 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory, intersection
 from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import PinnedInput
-from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import Ranges, gone_of
@@ -33,16 +34,6 @@ class RowInput(Protocol):
 
     def of_event_time(self, read: Ranges, span: Span) -> Ranges:
         """From the first to the last of each partition, of what was read, whose event time is in the span."""
-
-    def gone(self, read: Ranges) -> Ranges:
-        """The ranges, of what was read, that nobody can read again."""
-
-    def require(self, needed: Ranges) -> None:
-        """Sees to it that ranges can be read.
-
-        Raises:
-            DataLossError: Records of them are gone.
-        """
 
 
 def row_input(context: StageContext, declared: Input, pinned: PinnedInput | None) -> RowInput:
@@ -81,25 +72,8 @@ class _Topics:
         assert self._declared.event_time is not None
         return _between(decoded.frame, decoded.columns[self._declared.event_time], span)
 
-    def gone(self, read: Ranges) -> Ranges:
-        there = self._there(read)
-        found = {topic: gone_of(partitions, there[topic]) for topic, partitions in sorted(read.items())}
-        return {topic: partitions for topic, partitions in found.items() if partitions}
-
     def _there(self, read: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
         return {topic: self._context.source.partitions(topic) for topic in read}
-
-    def require(self, needed: Ranges) -> None:
-        for topic in self._declared.names:
-            there = self._context.source.partitions(topic)
-            for partition, (start, end) in sorted(needed.get(topic, {}).items()):
-                earliest = there.get(partition, (end, end))[0]
-                if start < earliest:
-                    rest = f"; from {earliest} on it can be repaired" if earliest < end else ""
-                    raise DataLossError(
-                        f"{topic} {partition}: offsets [{start}, {min(end, earliest)}) of the range are gone from the "
-                        f"topic, which begins at {earliest}{rest}"
-                    )
 
 
 class _Table:
@@ -114,12 +88,6 @@ class _Table:
 
     def of_event_time(self, read: Ranges, span: Span) -> Ranges:
         return _between(self.read(read), col(str(self._event_time)), span)
-
-    def gone(self, read: Ranges) -> Ranges:
-        return {}  # its version was read when the repair was planned
-
-    def require(self, needed: Ranges) -> None:
-        """Its version was read when the repair was planned."""
 
 
 def _between(rows: DataFrame, time: Column, span: Span) -> Ranges:
@@ -156,33 +124,38 @@ def cut_at(ranges: Ranges, firsts: Ranges) -> tuple[Ranges, Ranges]:
     return before, behind
 
 
-def asked_of(source: RowInput, declared: Input, selection: Selection, read: Ranges, job: str) -> Ranges:
-    """The offsets, of those that a job read of an input, that a range of offsets or times names; without one all.
+def refused_range(declared: Input, selection: Selection, read: Ranges, job: str) -> Refusal | None:
+    """Why a range of offsets or times cannot be meant: the job has not read the offsets, or the input has no event
+    time.
 
-    Raises:
-        BackfillError: The job has not read them, or the input has no event time.
+    Args:
+        declared: The input.
+        selection: The range.
+        read: The offsets that the job has read of it.
+        job: The job's name.
     """
     if selection.offsets is not None:
-        require_read(selection.offsets, read, job)
+        return unread(selection.offsets, read, job)
+    if selection.event_time is not None and declared.event_time is None:
+        what = "topic" if isinstance(declared, TopicInput) else "table"
+        return Refusal(f"the {what} {declared.name} has no event_time=, so give offsets or timestamps")
+    return None
+
+
+def offsets_of(source: RowInput, declared: Input, selection: Selection, read: Ranges) -> Ranges:
+    """The offsets, of those that a job has read of an input, that a range of offsets or times names; without one all,
+    and of what has no event time none."""
+    if selection.offsets is not None:
         return selection.offsets
     if selection.timestamps is not None:
         return source.of_timestamps(read, selection.timestamps)
     if selection.event_time is not None:
-        if declared.event_time is None:
-            what = "topic" if isinstance(declared, TopicInput) else "table"
-            raise BackfillError(
-                f"the {what} {declared.name} has no event_time=, so give offsets or timestamps"
-            )
-        return source.of_event_time(read, selection.event_time)
+        return source.of_event_time(read, selection.event_time) if declared.event_time is not None else {}
     return read
 
 
-def require_read(asked: Ranges, read: Ranges, job: str) -> None:
-    """Checks that the job has read the offsets that are asked for.
-
-    Raises:
-        BackfillError: It has not; the message says what it has read.
-    """
+def unread(asked: Ranges, read: Ranges, job: str) -> Refusal | None:
+    """Refuses offsets that the job has not read; the sentence says what it has read."""
     for topic, partitions in asked.items():
         for partition, (start, end) in partitions.items():
             low, high = read.get(topic, {}).get(partition, (0, 0))
@@ -190,9 +163,37 @@ def require_read(asked: Ranges, read: Ranges, job: str) -> None:
                 there = (
                     f"[{low}, {high})" if low < high else f"none (its topics are {', '.join(sorted(read))})"
                 )
-                raise BackfillError(
+                return Refusal(
                     f"{topic} {partition}: offsets [{start}, {end}) are asked for, and the job {job!r} has read {there}"
                 )
+    return None
+
+
+def unreadable(needed: Ranges, topics: Sequence[str], held: Ranges) -> Refusal | None:
+    """Refuses offsets that topics do not hold any more.
+
+    Args:
+        needed: The offsets.
+        topics: The topics.
+        held: What these hold.
+    """
+    for topic in topics:
+        for partition, (start, end) in sorted(needed.get(topic, {}).items()):
+            earliest = held.get(topic, {}).get(partition, (end, end))[0]
+            if start < earliest:
+                rest = f"; from {earliest} on it can be repaired" if earliest < end else ""
+                return Refusal(
+                    f"{topic} {partition}: offsets [{start}, {min(end, earliest)}) of the range are gone from the "
+                    f"topic, which begins at {earliest}{rest}",
+                    DataLossError,
+                )
+    return None
+
+
+def gone_from(held: Ranges, read: Ranges) -> Ranges:
+    """What was read of topics and they do not hold any more."""
+    found = {topic: gone_of(partitions, held[topic]) for topic, partitions in sorted(read.items())}
+    return {topic: partitions for topic, partitions in found.items() if partitions}
 
 
 def is_written_since(history: TableHistory, version: int) -> Column:

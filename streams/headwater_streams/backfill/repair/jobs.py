@@ -1,10 +1,8 @@
 """The job behind a repair: planned once more, and held against the plan's fingerprint."""
 
-from collections.abc import Callable, Sequence
-
 from headwater_streams.backfill.jobs import require_planned
+from headwater_streams.backfill.refusal import Refusal, accepted
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.store import BackfillError
 from headwater_streams.operators.dedup.by_key import ByKey
 from headwater_streams.operators.windows.fixed import FixedWindow
 from headwater_streams.operators.windows.session import SessionWindow
@@ -14,49 +12,43 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.planning import plan_jobs
 
 
-def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan]) -> JobPlan:
-    """The job understood, or a part of it.
+def refused_job(job: str, found: JobPlan) -> Refusal | None:
+    """Refuses a job of which no part can be made again: it is neither a row-by-row job, nor one of windows of times,
+    nor a join that the left rows decide, or its result depends on the order in which its rows came.
 
     Args:
-        context: The session and the home.
-        job: The job.
-        of: Chooses the part, where a stateful job names a topic: those that fill its ingest tables, and the last, which
-            reads these.
-
-    Raises:
-        BackfillError: It is neither a row-by-row job, nor one of windows of times, nor a join that the left rows
-            decide, or its result depends on the order in which its rows came.
+        job: The job's name.
+        found: The job, or its part that is to be repaired.
     """
-    found = of(plan_jobs(context, [job]))
     if found.kind == "scd":
-        raise BackfillError(
-            f"the job {job.name!r} applies change events to rows, which do not say what range they came of, so a part "
+        return Refusal(
+            f"the job {job!r} applies change events to rows, which do not say what range they came of, so a part "
             "of them cannot be repaired; put the table back to before the range, and all that came since is applied "
             "again: headwater backfill plan JOB --rewind VERSION (headwater backfill versions lists them)"
         )
     if isinstance(found.job.dedup, ByKey):
-        raise BackfillError(
-            f"the job {job.name!r} removes duplicates by key, and which of them it kept depends on the order in which "
+        return Refusal(
+            f"the job {job!r} removes duplicates by key, and which of them it kept depends on the order in which "
             "they came, so a part of its rows cannot be repaired; build all of them again: headwater backfill plan JOB "
             "--rebuild"
         )
     if found.kind != "row" and found.job.topics:
-        raise BackfillError(
-            f"the job {job.name!r} only counts its late rows (late='count'), so no table holds its rows by event "
+        return Refusal(
+            f"the job {job!r} only counts its late rows (late='count'), so no table holds its rows by event "
             "time, and a part of its result cannot be repaired; build all of it again: headwater backfill plan JOB "
             "--rebuild"
         )
     if found.kind == "window" and not isinstance(found.operator, FixedWindow | SessionWindow):
-        raise BackfillError(
-            f"the job {job.name!r} is {found.window.name}, and only windows of times (tumbling, hopping, "
+        return Refusal(
+            f"the job {job!r} is {found.window.name}, and only windows of times (tumbling, hopping, "
             "cumulative, session) can be repaired; build all of them again: headwater backfill plan JOB --rebuild"
         )
     if found.kind == "row" and len(found.job.inputs) > 1:
-        raise BackfillError(
-            f"the job {job.name!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be "
+        return Refusal(
+            f"the job {job!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be "
             "repaired; build all of its rows again: headwater backfill plan JOB --rebuild"
         )
-    return found
+    return None
 
 
 def same_job(context: StageContext, job: Job, backfill: BackfillPlan) -> JobPlan:
@@ -65,8 +57,7 @@ def same_job(context: StageContext, job: Job, backfill: BackfillPlan) -> JobPlan
     Raises:
         BackfillError: Its code or its declaration was changed since.
     """
-
-    def same(plans: Sequence[JobPlan]) -> JobPlan:
-        return next((plan for plan in plans if plan.job.name == backfill.job), plans[-1])
-
-    return require_planned(planned_job(context, job, same), backfill)
+    plans = plan_jobs(context, [job])
+    part = next((plan for plan in plans if plan.job.name == backfill.job), plans[-1])
+    accepted(refused_job(job.name, part))
+    return require_planned(part, backfill)

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.store import BackfillError
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.operators.joins.interval import IntervalJoin
@@ -32,18 +32,21 @@ def is_alone() -> Column:
     return F.col(SOURCES)[0].isNull()
 
 
-def require_apart(lefts: Ranges, rights: Ranges, job: str) -> None:
-    """Checks that a row's coordinates say which side it is of.
+def of_one_topic(lefts: Ranges, rights: Ranges, job: str) -> Refusal | None:
+    """Refuses a join of which a row's coordinates do not say which side it is of: both come from one topic.
 
-    Raises:
-        BackfillError: Both sides come from one topic.
+    Args:
+        lefts: The offsets of the left rows that the job has read.
+        rights: Those of the right rows.
+        job: The job's name.
     """
     both = sorted(lefts.keys() & rights.keys())
-    if both:
-        raise BackfillError(
-            f"both sides of the join come from {', '.join(both)}, so which rows of {job!r} are of right rows alone "
-            "cannot be told by offsets; build all of them again: headwater backfill plan JOB --rebuild"
-        )
+    if not both:
+        return None
+    return Refusal(
+        f"both sides of the join come from {', '.join(both)}, so which rows of {job!r} are of right rows alone cannot "
+        "be told by offsets; build all of them again: headwater backfill plan JOB --rebuild"
+    )
 
 
 def of_range(context: StageContext, planned: BackfillPlan, joined: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.operators.joins.as_of import AsOf
@@ -15,18 +15,16 @@ _EVER_US = 10_000 * 366 * 86_400 * 1_000_000
 """Longer than any two times are apart."""
 
 
-def require_own_times(plan: JobPlan) -> None:
-    """Sees to it that a join is by the event times of its inputs as they are, by whatever names.
-
-    Raises:
-        BackfillError: It is by another time, of which the watermark says nothing.
-    """
-    if plan.foreign_time is not None:
-        raise BackfillError(
-            f"the job {plan.job.name!r} joins by {plan.foreign_time}, which is no event time of an input, and the "
-            "watermark says of these alone that no more come; build all of its rows again: headwater backfill plan JOB "
-            "--rebuild"
-        )
+def of_other_times(plan: JobPlan) -> Refusal | None:
+    """Refuses a join by another time than the event times of its inputs, by whatever names: the watermark says nothing
+    of that."""
+    if plan.foreign_time is None:
+        return None
+    return Refusal(
+        f"the job {plan.job.name!r} joins by {plan.foreign_time}, which is no event time of an input, and the "
+        "watermark says of these alone that no more come; build all of its rows again: headwater backfill plan JOB "
+        "--rebuild"
+    )
 
 
 def settled_before_us(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:

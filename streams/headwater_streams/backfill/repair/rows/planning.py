@@ -1,164 +1,206 @@
 """Plans the repair of a row-by-row job: offsets of the topic, or of a table's rows, in steps of whole live batches.
 
 A step reads whole batches where copies are told by their origin, for of two copies in one batch the first stays.
+
+Everything here is decided by facts; `facts` has what fills them.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from headwater_streams.backfill.history import LiveBatch, TableHistory, count_of, intersection, read_history
-from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.input import RowInput, asked_of, in_span, row_input
-from headwater_streams.backfill.repair.pinning import pin_told_apart
-from headwater_streams.backfill.repair.rejected import rejected_records
+from headwater_streams.backfill.history import LiveBatch, TableHistory, count_of, intersection
+from headwater_streams.backfill.refusal import Refusal
+from headwater_streams.backfill.repair.input import gone_from, refused_range, unreadable
+from headwater_streams.backfill.repair.rejected import RejectedOf, rejected_to_mend
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.store import BackfillError
-from headwater_streams.backfill.values import LiveBatchId
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.values import LiveBatchId, Span
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges, spelled
-from headwater_streams.delta.delta_table import read_version
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
+from headwater_streams.runtime.lookups import Versions
 from headwater_streams.sources.coordinates import TIMESTAMP
-from headwater_streams.spark.columns import col
+from headwater_streams.sources.inputs import Input
 
 
-def plan_rows(
-    context: StageContext,
-    job_plan: JobPlan,
-    history: TableHistory,
-    selection: Selection,
-    draft: BackfillPlan,
-    rows_per_chunk: int,
-    *,
-    newest_lookups: bool,
-) -> BackfillPlan:
-    """The plan of a row job; with `newest_lookups` its look-ups are read as they are now, not as they were.
+@dataclass(frozen=True, kw_only=True)
+class LostLookup:
+    """A version of a look-up that cannot be read any more.
 
-    Raises:
-        BackfillError: Nothing is in the range, or the job has not read it yet, or it reads a table whose rows are made
-            of several records.
-        DataLossError: Records of the range are gone from the topic.
+    Attributes:
+        why: Why not, a sentence.
+        batch: The first batch that read it.
     """
-    if selection.rows == "late":
-        raise BackfillError(
-            f"the job {draft.job!r} has no windows, so no row of it is late; give another range"
+
+    why: str
+    batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFacts:
+    """What the repair of a row job follows from.
+
+    Attributes:
+        draft: The plan, as far as the job decides it.
+        part: The job.
+        selection: The range.
+        history: The target's commits.
+        pinned: The table that is read; None where topics are.
+        held: What topics hold: the job's, and, for a range of times, all that it has read.
+        named: The offsets that a range of offsets or times names; without one all that the job has read.
+        made_of_gone: For a range of times, by table of the job: whether it has rows of the range that were made of what
+            the topics hold no more; None where it does not have the time.
+        rejected: For the records in quarantine, those of each partition.
+        newest_lookups: Whether look-ups are read as they are now.
+        lookups: Their newest versions.
+        lost: A version of a look-up that a batch of the range read.
+    """
+
+    draft: BackfillPlan
+    part: JobPlan
+    selection: Selection
+    history: TableHistory
+    pinned: PinnedInput | None = None
+    held: Ranges = field(default_factory=dict)
+    named: Ranges = field(default_factory=dict)
+    made_of_gone: Mapping[str, bool | None] = field(default_factory=dict)
+    rejected: Sequence[RejectedOf] = ()
+    newest_lookups: bool = False
+    lookups: Versions = field(default_factory=dict)
+    lost: LostLookup | None = None
+
+    @property
+    def declared(self) -> Input:
+        """The input."""
+        (declared,) = self.part.job.inputs.values()
+        return declared
+
+    @property
+    def times(self) -> tuple[Span, str] | None:
+        """A range of times, with the column that it is of."""
+        if self.selection.event_time is not None:
+            return self.selection.event_time, str(self.declared.event_time)
+        return None if self.selection.timestamps is None else (self.selection.timestamps, TIMESTAMP)
+
+    @property
+    def gone(self) -> Ranges:
+        """For a range of times, what the job has read and the topics hold no more."""
+        if self.times is None or self.pinned is not None:  # a table's version was read when it was pinned
+            return {}
+        return gone_from(self.held, self.history.read_ranges())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRange:
+    """Which rows are mended.
+
+    Attributes:
+        ranges: Their offsets.
+        batches: The live batches that have some of them, each with these.
+        notes: What a person should know of the range.
+    """
+
+    ranges: Ranges
+    batches: Sequence[tuple[LiveBatch, Ranges]]
+    notes: tuple[str, ...]
+
+    def pinned_lookups(self, part: JobPlan, *, newest: bool) -> list[str]:
+        """The look-ups that are read at one version: all, or those of which a batch does not say what it read."""
+        return [
+            name for name in part.lookups if newest or any(name not in of.lookups for of, _ in self.batches)
+        ]
+
+
+def plan_rows(facts: RowFacts, rows_per_chunk: int) -> BackfillPlan | Refusal:
+    """Adds to a plan which offsets are read again, and in which steps."""
+    scope = range_of(facts)
+    if isinstance(scope, Refusal):
+        return scope
+    if facts.lost is not None:
+        return Refusal(
+            f"{facts.lost.why}; batch {facts.lost.batch} read that version, so plan with the newest one "
+            "(--lookups newest)"
         )
-    ((name, declared),) = job_plan.job.inputs.items()
-    pinned = pin_told_apart(context, job_plan, history, name) if job_plan.job.tables else None
-    source = row_input(context, declared, pinned)
-    read = history.read_ranges()
-    told: tuple[str, ...] = ()
-    if selection.rows == "quarantined":
-        rejected = rejected_records(context, job_plan, read, history.made_again)
-        asked, told = rejected.ranges, rejected.notes
-    elif selection.since_version is not None:
-        asked = history.read_ranges(since=selection.since_version)
-    else:
-        asked = asked_of(source, declared, selection, read, draft.job)
-        told = _of_times(context, job_plan, selection, history, source)
-    ranges = intersection(asked, read)
-    if not ranges:
-        raise BackfillError(f"no record of {declared.name} is in the range, so there is nothing to mend")
-    batches = [
-        (batch, common) for batch in history.batches() if (common := intersection(batch.id.ranges, ranges))
+    names = scope.pinned_lookups(facts.part, newest=facts.newest_lookups)
+    lookups = {name: facts.lookups[name] for name in names}
+    since = {topic: first for topic, first in facts.history.made_again.items() if topic in scope.ranges}
+    old = [
+        f"the topic {topic} was deleted and made again; what was made of the old one stays as it is"
+        for topic in since
     ]
-    dedup = job_plan.job.dedup
-    origin = dedup is not None and dedup.by_headers
-    source.require(merge_ranges([batch.id.ranges for batch, _ in batches] if origin else [ranges]))
-    since = {topic: first for topic, first in history.made_again.items() if topic in ranges}
-    lookups, notes = _pin_lookups(context, job_plan, [batch for batch, _ in batches], newest=newest_lookups)
+    read_at = [
+        f"the look-up {facts.part.job.lookups[name].name} is read at version {lookups[name].version}, its newest"
+        for name in names
+    ]
     return replace(
-        draft,
-        ranges=ranges,
-        rows=count_of(ranges),
-        chunks=_chunks(batches, rows_per_chunk, lookups),
-        pinned=pinned,
+        facts.draft,
+        ranges=scope.ranges,
+        rows=count_of(scope.ranges),
+        chunks=chunks_of(scope.batches, rows_per_chunk, lookups),
+        pinned=facts.pinned,
         lookups=lookups,
         since=since,
-        notes=(*draft.notes, *[_of_old(topic) for topic in since], *notes, *told),
+        notes=(*facts.draft.notes, *old, *read_at, *scope.notes),
     )
 
 
-def _of_times(
-    context: StageContext,
-    job_plan: JobPlan,
-    selection: Selection,
-    history: TableHistory,
-    source: RowInput,
-) -> tuple[str, ...]:
-    """What a range of times comes to, for a person.
+def range_of(facts: RowFacts) -> RowRange | Refusal:
+    """Which rows are mended; refused are a range that holds nothing, or that nobody can read again."""
+    read, job = facts.history.read_ranges(), facts.part.job
+    requested, notes = facts.named, tuple[str, ...]()
+    if facts.selection.rows == "quarantined":
+        rejected = rejected_to_mend(facts.rejected, job.topic_names or read, job.target.quarantine_table)
+        if isinstance(rejected, Refusal):
+            return rejected
+        requested, notes = rejected.ranges, rejected.notes
+    elif facts.selection.since_version is not None:
+        requested = facts.history.read_ranges(since=facts.selection.since_version)
+    else:
+        refusal = refused_range(facts.declared, facts.selection, read, facts.draft.job)
+        of_times = refusal or _notes_on_times(facts)
+        if isinstance(of_times, Refusal):
+            return of_times
+        notes = of_times
+    ranges = intersection(requested, read)
+    if not ranges:
+        return Refusal(f"no record of {facts.declared.name} is in the range, so there is nothing to mend")
+    batches = [
+        (batch, common)
+        for batch in facts.history.batches()
+        if (common := intersection(batch.id.ranges, ranges))
+    ]
+    by_origin = job.dedup is not None and job.dedup.by_headers
+    needed = merge_ranges([batch.id.ranges for batch, _ in batches]) if by_origin else ranges
+    return unreadable(needed, job.topic_names, facts.held) or RowRange(
+        ranges=ranges, batches=batches, notes=notes
+    )
 
-    Raises:
-        DataLossError: Rows of the range were made of records that are gone from the topic.
-    """
-    ((_, declared),) = job_plan.job.inputs.items()
-    span, time = selection.timestamps, TIMESTAMP
-    told: list[str] = []
-    if selection.event_time is not None:
-        span, time = selection.event_time, str(declared.event_time)
-        told = [
-            f"what lies between the first and the last of a partition whose {time} is in the range is read again, too"
-        ]
-    # A topic is asked for each of its partitions, so only where the answer matters.
-    gone = source.gone(history.read_ranges()) if span is not None else {}
-    if span is None or not gone:
-        return tuple(told)
-    which = f"the offsets {', '.join(spelled(gone))} are gone from the topic"
-    for table in (job_plan.job.target.name, *job_plan.job.other_tables):
-        path = context.home.table(table)
-        version = history.version if table == job_plan.job.target.name else read_history(path, table).version
-        rows = read_version(context.spark, path, version).filter(Offsets.of([gone]).condition())
-        if dict(rows.dtypes).get(time) != "timestamp":
-            told.append(f"{which}; what was made of them stays as it is, also where it is of the range")
-        elif not rows.filter(in_span(col(time), span)).isEmpty():
-            raise DataLossError(
+
+def _notes_on_times(facts: RowFacts) -> tuple[str, ...] | Refusal:
+    """What a range of times comes to, for a person; refused where rows of it were made of records that are gone."""
+    notes: list[str] = []
+    if facts.selection.event_time is not None:
+        notes.append(
+            f"what lies between the first and the last of a partition whose {facts.declared.event_time} is in the "
+            "range is read again, too"
+        )
+    which = f"the offsets {', '.join(spelled(facts.gone))} are gone from the topic"
+    for table, has_rows in facts.made_of_gone.items():
+        if has_rows:
+            return Refusal(
                 f"{which}, and {table} has rows of the range that were made of them; what the topic still holds can be "
-                "repaired by its offsets"
+                "repaired by its offsets",
+                DataLossError,
             )
-    return tuple(dict.fromkeys(told))
+        if has_rows is None:
+            notes.append(f"{which}; what was made of them stays as it is, also where it is of the range")
+    return tuple(dict.fromkeys(notes))
 
 
-def _of_old(topic: str) -> str:
-    return f"the topic {topic} was deleted and made again; what was made of the old one stays as it is"
-
-
-def _pin_lookups(
-    context: StageContext, job_plan: JobPlan, batches: Sequence[LiveBatch], *, newest: bool
-) -> tuple[Versions, list[str]]:
-    """The look-ups that are read as they are now, and why; the others are read as the live batches read them.
-
-    Raises:
-        BackfillError: A version that a batch read is gone.
-    """
-    lookups = Lookups(context, job_plan)
-    wanted = [
-        name for name in job_plan.lookups if newest or any(name not in batch.lookups for batch in batches)
-    ]
-    there = lookups.newest().versions
-    pinned = {name: there[name] for name in wanted}
-    read_by: dict[tuple[tuple[str, LookupVersion], ...], int] = {}
-    for batch in batches:
-        versions = {name: v for name, v in batch.lookups.items() if name in job_plan.lookups} | pinned
-        read_by.setdefault(tuple(sorted(versions.items(), key=str)), batch.id.batch)
-    for read, first in read_by.items():
-        try:
-            lookups.require(dict(read))
-        except DataLossError as error:
-            raise BackfillError(
-                f"{error}; batch {first} read that version, so plan with the newest one (--lookups newest)"
-            ) from error
-    return pinned, [
-        f"the look-up {job_plan.job.lookups[name].name} is read at version {there[name].version}, its newest"
-        for name in wanted
-    ]
-
-
-def _chunks(
+def chunks_of(
     batches: Sequence[tuple[LiveBatch, Ranges]], rows_per_chunk: int, pinned: Versions
 ) -> tuple[Chunk, ...]:
+    """Steps of whole batches, each of one version of each look-up."""
     chunks: list[Chunk] = []
     ids: list[LiveBatchId] = []
     rows = 0

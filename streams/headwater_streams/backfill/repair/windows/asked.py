@@ -5,54 +5,52 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.input import is_written_since
 from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.store import BackfillError, NothingToRepairError
+from headwater_streams.backfill.store import NothingToRepairError
 from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import SOURCES, TIMESTAMP
 
 
-def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
-    """The columns that name a window in the target.
-
-    Raises:
-        BackfillError: There are none: a target that is appended to needs no keys.
-    """
+def keys_of(job_plan: JobPlan) -> tuple[str, ...] | Refusal:
+    """The columns that name a window in the target; refused where there are none: a target that is appended to needs no
+    keys."""
     target = job_plan.job.target
     if target.keys:
         return target.keys
     keys = (*job_plan.window.by, WINDOW_START, WINDOW_END)
     missing = [name for name in keys if name not in job_plan.result.fieldNames()]
     if missing:
-        raise BackfillError(
+        return Refusal(
             f"{target.name} has no column {missing[0]!r}, by which its windows are told apart; keep it in the "
             "function's result"
         )
     return keys
 
 
-def require_rejected(context: StageContext, draft: BackfillPlan, rows: DataFrame) -> Offsets:
-    """The rows of the input that are in the job's quarantine.
-
-    Raises:
-        NothingToRepairError: There are none.
-    """
-    found = Offsets.at(rejected_among(context, draft.quarantine, rows))
-    if not found.count:
-        raise NothingToRepairError(
-            f"no row that the job {draft.job!r} has read is in {draft.quarantine}, so there is nothing to do"
-        )
-    return found
+def rejected_rows(context: StageContext, draft: BackfillPlan, rows: DataFrame) -> Offsets:
+    """The rows of the input that are in the job's quarantine."""
+    return Offsets.at(rejected_among(context, draft.quarantine, rows))
 
 
-def nothing_late(draft: BackfillPlan) -> NothingToRepairError:
+def none_rejected(draft: BackfillPlan) -> Refusal:
+    """That no row is in quarantine where such rows are meant."""
+    return Refusal(
+        f"no row that the job {draft.job!r} has read is in {draft.quarantine}, so there is nothing to do",
+        NothingToRepairError,
+    )
+
+
+def none_late(draft: BackfillPlan) -> Refusal:
     """That no late row is to be folded in."""
-    return NothingToRepairError(
-        f"no late row of {draft.target} waits to be folded in, so there is nothing to do"
+    return Refusal(
+        f"no late row of {draft.target} waits to be folded in, so there is nothing to do",
+        NothingToRepairError,
     )
 
 

@@ -1,19 +1,15 @@
-"""How windows of each kind are planned, and folded again."""
+"""How windows of each kind are folded again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 
-from headwater_streams.backfill.history import Folded, TableHistory
-from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.history import Folded
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.fixed.planning import plan_fixed
 from headwater_streams.backfill.repair.windows.fixed.replay import FixedReplay
 from headwater_streams.backfill.repair.windows.folding import Replayed
-from headwater_streams.backfill.repair.windows.sessions.planning import plan_sessions
 from headwater_streams.backfill.repair.windows.sessions.replay import SessionReplay
-from headwater_streams.operators.windows.session import SessionWindow
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -48,23 +44,6 @@ class Replay(Protocol):
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
-
-
-def plan_windows(
-    context: StageContext,
-    job_plan: JobPlan,
-    history: TableHistory,
-    selection: Selection,
-    draft: BackfillPlan,
-    rows_per_chunk: int,
-) -> BackfillPlan:
-    """Adds to a plan which windows are folded again, of which offsets, and in which steps.
-
-    Raises:
-        BackfillError: Nothing of the range can be repaired.
-    """
-    plan = plan_sessions if isinstance(job_plan.operator, SessionWindow) else plan_fixed
-    return plan(context, job_plan, history, selection, draft, rows_per_chunk)
 
 
 def replay_of(context: StageContext, plan: JobPlan, planned: BackfillPlan) -> Replay:
