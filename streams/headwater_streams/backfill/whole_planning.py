@@ -1,5 +1,6 @@
 """What a rebuild's plan and a rewind's say of their job and its tables."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from headwater_streams.backfill.history import TableHistory
@@ -15,24 +16,52 @@ from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TO
 _BOUNDS = ("window_index", WINDOW_START, WINDOW_END)
 
 
-def facts_of_plan(
-    context: StageContext, found: JobPlan, history: TableHistory, reference: str
-) -> dict[str, Any]:
-    """What a `WholePlan` says of a job, all but how many rows it will read."""
-    return {
-        "job": found.job.name,
-        "reference": reference,
-        "kind": found.kind,
-        "target": found.job.target.name,
-        "sides": _sides(found),
-        "further": found.job.other_tables,
-        "keys": _keys(found),
-        "columns": _columns(found),
-        "fingerprint": found.job.fingerprint,
-        "base_generation": current_generation(context, found.job),
-        "base_version": history.version,
-        "feeds": fed_by(context.home, [target.name for target in found.job.targets]),
-    }
+@dataclass(frozen=True, kw_only=True)
+class WholeFacts:
+    """What a `WholePlan` follows from, whatever becomes of the table.
+
+    Attributes:
+        part: The job, or the part of it that is meant.
+        history: The target's commits.
+        generation: The job's generation.
+        feeds: The jobs that read its tables, see `WholePlan`.
+        reference: Where the job was loaded from.
+    """
+
+    part: JobPlan
+    history: TableHistory
+    generation: int
+    feeds: tuple[str, ...] = ()
+    reference: str = ""
+
+    def of_plan(self) -> dict[str, Any]:
+        """What a `WholePlan` says of them."""
+        part = self.part
+        return {
+            "job": part.job.name,
+            "reference": self.reference,
+            "kind": part.kind,
+            "target": part.job.target.name,
+            "sides": _sides(part),
+            "further": part.job.other_tables,
+            "keys": _keys(part),
+            "columns": _columns(part),
+            "fingerprint": part.job.fingerprint,
+            "base_generation": self.generation,
+            "base_version": self.history.version,
+            "feeds": self.feeds,
+        }
+
+
+def whole_facts(context: StageContext, part: JobPlan, history: TableHistory, reference: str) -> WholeFacts:
+    """Looks at a job and its tables."""
+    return WholeFacts(
+        part=part,
+        history=history,
+        generation=current_generation(context, part.job),
+        feeds=fed_by(context.home, [target.name for target in part.job.targets]),
+        reference=reference,
+    )
 
 
 def _sides(found: JobPlan) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
-"""Plans a rebuild: what it will replace, and whether all that the live job read can be read again."""
+"""Plans a rebuild: fills the facts by which `rules` decide what it will replace, and whether that can be made again."""
 
 from collections.abc import Sequence
 
-from headwater_streams.backfill.history import TableHistory, read_history
-from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
-from headwater_streams.backfill.rebuild.parts import chosen_part
+from headwater_streams.backfill.history import read_history
+from headwater_streams.backfill.jobs import feeding, parts_before
+from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside, require_unswapped
+from headwater_streams.backfill.rebuild.rules import RebuildFacts, part_that_makes, rebuild_of
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
-from headwater_streams.backfill.topics import require_same_topics
-from headwater_streams.backfill.whole_planning import facts_of_plan
-from headwater_streams.base.errors import DataLossError
+from headwater_streams.backfill.refusal import accepted
+from headwater_streams.backfill.store import BackfillFolder, stored
+from headwater_streams.backfill.topics import ids_of_topics, require_same_topics
+from headwater_streams.backfill.whole_planning import WholeFacts, whole_facts
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.planning import plan_jobs
 
 
 def plan_rebuild(
@@ -44,62 +47,40 @@ def plan_rebuild(
         DataLossError: Records that the live job read are gone.
         IncompatibleStateError: A topic of the job was deleted and made again.
     """
-    for each in behind:
-        require_same_topics(context, BackfillFolder(context.home, each).plan())
-    chosen = chosen_part(context, job, table, behind)
-    found = chosen.plan
-    _require_tables(reading_aside(context, behind), found.job)
-    target = found.job.target
-    history = read_history(context.home.table(target.name), target.name, found.job.name)
-    history.last_entry()  # refuses a job that has not run
-    _require_records(context, found.job, history)
-    read = [entry.totals["read"] for entry in history.entries()]
-    following = [_told_next(job, chosen.following)] if chosen.following else []
-    made = RebuildPlan(
-        **facts_of_plan(context, found, history, reference),
-        topic_ids=chosen.topic_ids,
-        rows=sum(read),
-        behind=tuple(behind),
-        notes=(*chosen.notes, *following),
+    plans = [BackfillFolder(context.home, each).plan() for each in behind]
+    for each in plans:
+        require_same_topics(context, each)
+    aside = reading_aside(context, behind)
+    parts = plan_jobs(aside, [job])
+    part = accepted(part_that_makes(parts, job.name, table))
+    before, codes = feeding(parts, part), {each.job: each.fingerprint for each in plans}
+    topic_ids = ids_of_topics(context, [*before, part])
+    kept = [each for each in before if each.job.name not in codes]
+    made = accepted(
+        rebuild_of(
+            RebuildFacts(
+                job=job.name,
+                parts=parts,
+                part=part,
+                kept=parts_before(context, kept, kept),
+                behind=tuple(behind),
+                aside={each.name for each in made_aside(context.home, behind)},
+                codes=codes,
+                topic_ids=topic_ids,
+                unwritten={of.name for of in part.job.tables if not next_commit(aside.home.table(of.name))},
+                whole=_whole(context, part, reference),
+                held={topic: context.source.partitions(topic) for topic in part.job.topic_names},
+            )
+        )
     )
     require_unswapped(context, made)
     return stored(context.home, made, context.now_ms())
 
 
-def _told_next(job: Job, following: Sequence[str]) -> str:
-    """What of a job is to be made anew behind one of its parts, for a person."""
-    plan = f"headwater backfill plan {job.name} --rebuild"
-    each = [f"{plan} --table {table}" for table in following[:-1]]
-    return (
-        "once this has run, plan what the job makes of it, with --behind for each rebuild before that, and swap all in "
-        f"in this order: {', then '.join([*each, plan])}"
-    )
-
-
-def _require_tables(context: StageContext, job: Job) -> None:
-    missing = [table.name for table in job.tables if not next_commit(context.home.table(table.name))]
-    if missing:
-        raise BackfillError(
-            f"the job {job.name!r} reads {missing[0]} now, which nothing has been written to yet; build all of its "
-            f"tables from empty: headwater jobs rebuild {job.name}"
-        )
-
-
-def _require_records(context: StageContext, job: Job, history: TableHistory) -> None:
-    for topic in history.made_again:
-        raise DataLossError(
-            f"the topic {topic} was deleted and made again since the job {job.name!r} read it first, and what it had "
-            "then is gone; what is there now can be repaired: headwater backfill plan JOB --all; to begin with an "
-            f"empty table: headwater jobs rebuild {job.name}"
-        )
-    read = history.read_ranges()
-    for topic in job.topic_names:
-        there = context.source.partitions(topic)
-        for partition, (start, _) in sorted(read.get(topic, {}).items()):
-            earliest = there[partition][0] if partition in there else None
-            if earliest is None or earliest > start:
-                what = "the partition is gone" if earliest is None else f"[{start}, {earliest}) is gone"
-                raise DataLossError(
-                    f"the job {job.name!r} read {topic} {partition} from offset {start} on, and {what}; what is still "
-                    "there can be repaired: headwater backfill plan with --offsets"
-                )
+def _whole(context: StageContext, part: JobPlan, reference: str) -> WholeFacts | None:
+    """The job and its target; None where there is no such table."""
+    name = part.job.target.name
+    table = context.home.table(name)
+    if not next_commit(table):
+        return None
+    return whole_facts(context, part, read_history(table, name, part.job.name), reference)

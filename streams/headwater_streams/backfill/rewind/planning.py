@@ -8,7 +8,7 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.versions import batch_at, table_of
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.topics import ids_of_topics
-from headwater_streams.backfill.whole_planning import facts_of_plan
+from headwater_streams.backfill.whole_planning import whole_facts
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges
 from headwater_streams.ledger.log import Commit
@@ -61,7 +61,7 @@ def plan_rewind(
     later = history.entries(since=at_version)
     halts = why_incompatible(job.name, differences(context, found, at.generation))
     made = RewindPlan(
-        **facts_of_plan(context, found, history, reference),
+        **whole_facts(context, found, history, reference).of_plan(),
         version=at_version,
         batch=at.batch,
         origin=at.generation,
