@@ -20,7 +20,7 @@ from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, FurtherTable, PinnedInput
 from headwater_streams.backfill.results import RollbackResult, SwapResult
-from headwater_streams.backfill.rewind.sides import why_not_undone
+from headwater_streams.backfill.rewind.sides import repaired_sides, why_not_undone
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
@@ -163,22 +163,24 @@ def test_rewind_behind_a_repair_of_a_shared_side_table_is_refused(tmp_path: Path
     home, job = Home(tmp_path), bind(clean)
     side, repairs = home.table("silver.a__quarantine"), {"one": {"swap": 1}}
     log(side, batch_entry(0, 0, 4), backfill_entry("one", "swap", 3))
-    assert why_not_undone(home, job, repairs, 0) is None
+    assert why_not_undone(repaired_sides(home, job, repairs, 0)) is None
     shutil.rmtree(side)
     ingest = replace(batch_entry(0, 0, 4), job="clean__ingest_clicks")
     log(side, batch_entry(0, 0, 4), ingest, backfill_entry("one", "swap", 3))
-    told = why_not_undone(home, job, repairs, 0)
+    told = why_not_undone(repaired_sides(home, job, repairs, 0))
     assert told is not None
     assert told.startswith(
         "it was repaired by one since, which wrote silver.a__quarantine anew, where rows of the job"
     )
-    assert why_not_undone(home, job, repairs, 1) is None, "it came before"
+    assert why_not_undone(repaired_sides(home, job, repairs, 1)) is None, "it came before"
     shutil.rmtree(side)
     restored = LedgerEntry(
         job="clean", generation=2, batch=0, table=side.name, kind="generation", extra={"restored_version": 0}
     )
     log(side, batch_entry(0, 0, 4), ingest, restored, backfill_entry("one", "swap", 3))
-    assert why_not_undone(home, job, repairs, 0) == told, "the other job's rows were not taken back"
+    assert why_not_undone(repaired_sides(home, job, repairs, 0)) == told, (
+        "the other job's rows were not taken back"
+    )
 
 
 def test_times_go_there_and_back_to_the_microsecond() -> None:

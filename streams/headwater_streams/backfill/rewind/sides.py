@@ -57,20 +57,42 @@ def undone_repairs(repairs: Repairs, version: int) -> set[tuple[str, str]]:
     }
 
 
-def why_not_undone(home: Home, job: Job, repairs: Repairs, version: int) -> str | None:
-    """Why the side tables cannot be put back to where they were, as the end of a sentence; None where they can."""
-    undone = undone_repairs(repairs, version)
+@dataclass(frozen=True, kw_only=True)
+class RepairedSide:
+    """A side table that a repair has written anew.
+
+    Attributes:
+        name: The table.
+        repair: The first repair that did.
+        others: The other jobs that have rows there.
+    """
+
+    name: str
+    repair: str
+    others: tuple[str, ...]
+
+
+def repaired_sides(home: Home, job: Job, repairs: Repairs, version: int) -> list[RepairedSide]:
+    """The side tables of a job that repairs after a version have written anew."""
+    undone, found = undone_repairs(repairs, version), []
     for name in {side for target in job.targets for side in (target.quarantine_table, target.late_table)}:
         made = lineage(home.table(name)) if undone else []
         repaired = [_repair_of(c) for c in made if _repair_of(c) in undone]
-        # What another job wrote stays in a side table where a version of this one's rows is restored.
-        known = commits(home.table(name)) if repaired else ()
-        others = sorted({c.entry.job for c in known if c.entry is not None} - {job.name})
-        if others:
-            return (
-                f"it was repaired by {repaired[0][0]} since, which wrote {name} anew, where rows of the job "
-                f"{others[0]!r} are, too; plan a rebuild: headwater backfill plan JOB --rebuild"
-            )
+        if repaired:
+            known = (c.entry for c in commits(home.table(name)) if c.entry is not None)
+            others = {entry.job for entry in known} - {job.name}
+            found.append(RepairedSide(name=name, repair=repaired[0][0], others=tuple(sorted(others))))
+    return found
+
+
+def why_not_undone(sides: Iterable[RepairedSide]) -> str | None:
+    """Why side tables cannot be put back to where they were, as the end of a sentence; None where they can: what
+    another job wrote stays in a side table where a version of this one's rows is restored."""
+    for side in (side for side in sides if side.others):
+        return (
+            f"it was repaired by {side.repair} since, which wrote {side.name} anew, where rows of the job "
+            f"{side.others[0]!r} are, too; plan a rebuild: headwater backfill plan JOB --rebuild"
+        )
     return None
 
 
