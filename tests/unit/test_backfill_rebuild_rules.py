@@ -17,6 +17,7 @@ from headwater_streams.delta.scd_target import IS_CURRENT, VALID_FROM, VALID_TO
 from headwater_streams.operators.windows.tumbling import TumblingWindow
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import Difference
+from walked_files import walks_far
 
 clicks = hw.topic("clicks", schema="who STRING")
 HOURLY = TumblingWindow("at", timedelta(hours=1), ("who",))
@@ -163,3 +164,7 @@ def test_topic_that_was_made_again_is_refused() -> None:
     assert said(rebuilt(known=known), DataLossError).startswith(
         "the topic clicks was deleted and made again since the job 'clean' read it first, and what it had then is gone"
     )
+
+
+def test_decision_can_be_followed() -> None:
+    assert walks_far(rebuilt) is None

@@ -22,6 +22,7 @@ from headwater_streams.base.ledger_entry import NO_WATERMARK_MS
 from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.plan.plan import JobPlan
+from walked_files import walks_far
 
 orders = hw.table("silver.orders", event_time="at", watermark="30 minutes")
 payments = hw.table("silver.payments", event_time="at", watermark="30 minutes")
@@ -187,3 +188,7 @@ def test_left_rows_are_as_near_to_right_ones_as_the_join_looks() -> None:
     assert reach_us(replace(nearest, direction="forward")) == (HOUR_US, 0)
     any_distance, _ = reach_us(replace(nearest, tolerance=None))
     assert any_distance > 9_000 * 366 * 24 * HOUR_US
+
+
+def test_decision_can_be_followed() -> None:
+    assert walks_far(lambda: planned(SOME, named=NAMED, settled=offsets(orders=(2, 6)))) is None

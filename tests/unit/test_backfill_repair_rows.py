@@ -26,6 +26,7 @@ from headwater_streams.backfill.store import NothingToRepairError
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.lookups import LookupVersion
+from walked_files import walks_far
 
 clicks = hw.topic("clicks", schema="who STRING, at TIMESTAMP", event_time="at")
 untimed = hw.topic("clicks", schema="who STRING")
@@ -217,3 +218,7 @@ def test_range_is_known_before_the_look_ups_are() -> None:
     found = range_of(facts(SOME, LOOKS_UP))
     assert not isinstance(found, Refusal)
     assert found.pinned_lookups(LOOKS_UP, newest=False) == ["names"]
+
+
+def test_decision_can_be_followed() -> None:
+    assert walks_far(lambda: planned(Selection(), **ALL)) is None

@@ -23,6 +23,7 @@ from headwater_streams.backfill.store import NothingToRepairError
 from headwater_streams.backfill.values import Span
 from headwater_streams.ledger.log import Commit
 from headwater_streams.operators.windows.session import SessionWindow
+from walked_files import walks_far
 
 ingest = hw.table("silver.ingest", event_time="at", watermark="30 minutes")
 SESSIONS = SessionWindow("at", timedelta(minutes=10), ("who",))
@@ -193,3 +194,7 @@ def test_steps_tile_the_times_and_read_what_reaches_into_them() -> None:
     [one] = chunks_of(begun, [(10, 20)], 100)
     assert (one.rows, one.span, one.moments) == (9, (10, 20), (2, 25))
     assert chunks_of(begun, [], 4) == ()
+
+
+def test_decision_can_be_followed() -> None:
+    assert walks_far(lambda: (times(Selection(), touched=[(5, 6)]), planned(Selection()))) is None

@@ -35,6 +35,7 @@ from headwater_streams.operators.windows.fixed import FixedWindow
 from headwater_streams.operators.windows.hopping import HoppingWindow
 from headwater_streams.operators.windows.tumbling import TumblingWindow
 from headwater_streams.plan.plan import JobPlan
+from walked_files import walks_far
 
 ingest = hw.table("silver.ingest", event_time="at", watermark="30 minutes")
 HOURLY = TumblingWindow("at", timedelta(hours=1), ("who",))
@@ -217,3 +218,7 @@ def test_target_without_the_starts_of_its_windows_is_refused() -> None:
         "silver.clicks has no column 'window_start', by which windows are replaced; keep it in the function's result"
     )
     assert without_starts(draft(windowed(), known), windowed()) is None
+
+
+def test_decision_can_be_followed() -> None:
+    assert walks_far(lambda: planned(Selection(), groups=groups(10, 11, 13))) is None

@@ -20,6 +20,7 @@ from headwater_streams.backfill.whole_planning import WholeFacts
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.runtime.compatibility import Difference
+from walked_files import walks_far
 
 clicks = hw.topic("clicks", schema="who STRING")
 ROWS = part({"clicks": clicks})
@@ -190,3 +191,7 @@ def test_repairs_that_come_undone_and_what_halts_the_job_are_noted() -> None:
     before = history(BATCHES[0], repair("swap"), BATCHES[1], repair("rollback"), BATCHES[2])
     [again] = rewound(before, 1, version=3, at=BATCHES[1]).notes
     assert again == "the repair one, rolled back with version 4, is in effect again"
+
+
+def test_decision_can_be_followed() -> None:
+    assert walks_far(rewound) is None
