@@ -94,9 +94,10 @@ def test_a_name_means_the_column_of_the_frame_that_it_is_used_on(spark: SparkSes
 @pytest.mark.story
 def test_the_jvm_forgets_what_python_has_let_go_of(spark: SparkSession) -> None:
     gc.collect()
+    _wait_until_still(_known(spark))  # other tests' objects are let go of meanwhile
     known, column = _known(spark), F.lit("x")
     columns = [column.alias(str(i)) for i in range(10_000)]
-    assert known() > 8000, "other tests' objects are let go of meanwhile"
+    assert known() > 8000
     del columns
     gc.collect()
     _wait_until(lambda: known() <= 1000)
@@ -156,6 +157,15 @@ def _known(spark: SparkSession) -> Callable[[], int]:
 def _bindings(spark: SparkSession) -> Any:
     """The JVM's map of the objects that it holds for Python, by their ids."""
     return spark.sparkContext._gateway.java_gateway_server.getGateway().getBindings()
+
+
+def _wait_until_still(count: Callable[[], int]) -> None:
+    """Waits until a count stays the same for half a second, a minute at most."""
+    deadline_s = time.monotonic() + 60
+    before = count() - 1
+    while (now := count()) != before and time.monotonic() < deadline_s:
+        before = now
+        time.sleep(0.5)
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
