@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import logging
 import os
 import shutil
 import struct
@@ -15,6 +13,7 @@ import pytest
 from headwater_broker.log import LogConfig, LogDirError, LogManager, PartitionLog, StorageError
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.faults import FaultyFileSystem, broken_disk, no_space, not_allowed
+from open_files import open_files, without_collector
 from unsynced import Unsynced
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -378,21 +377,14 @@ def test_move_to_a_full_disk_closes_what_it_opened_at_once(tmp_path: Path) -> No
     there = tmp_path / ("b" if here == f"{tmp_path}/a" else "a")
     move = manager.choose("t", 0, str(there))
     assert move is not None
-    logging.disable()  # pytest keeps the records, which have the errors
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         fs.fault = lambda operation, path: (
             no_space(operation, path) if operation == "write" and path.startswith(f"{there}/") else None
         )
         move.run()
         fs.fault = None
         assert not move.complete()
-        links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-        assert [link for link in links if link.startswith(f"{there}/t-0")] == []
-    finally:
-        gc.enable()
-        logging.disable(logging.NOTSET)
+        assert open_files(f"{there}/t-0") == []
     assert "No space left" in str(move.error)
     assert len(values(log)) == 1
     manager.close()

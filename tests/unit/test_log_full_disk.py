@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import logging
 import os
 import random
@@ -31,6 +30,7 @@ from headwater_broker.testing.faults import (
     read_only,
 )
 from headwater_broker.testing.logs import OneLog
+from open_files import open_files, without_collector
 
 SETTINGS = {"index.interval.bytes": "100", "retention.ms": "-1", "file.delete.delay.ms": "0"}
 SMALL = {"segment.bytes": "500"}
@@ -534,15 +534,9 @@ def test_errors_that_a_partition_keeps_keep_nothing_of_who_met_them(
             call(disk.log)
         return weakref.ref(caller)
 
-    logging.disable()  # pytest keeps the records, which have the errors
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         end(disk)
         assert [meet()() for _ in range(3)] == [None] * 3
-    finally:
-        gc.enable()
-        logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("disk", [SMALL], indirect=True)
@@ -554,18 +548,13 @@ def test_deleted_partition_lets_go_of_its_files_at_once(disk: Disk) -> None:
     disk.open()
     assert len(stored(disk.log)) == 20
     span = disk.log.read(0, 1 << 20)
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         disk.manager.delete("t", 0)
         disk.manager.tick(10**15)
         assert not list(disk.directory.glob("*-delete"))
-        links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-        held = [link for link in links if str(disk.directory) in link and link.endswith("(deleted)")]
+        held = [link for link in open_files(str(disk.directory)) if link.endswith("(deleted)")]
         assert held == [str(Path(f"/proc/self/fd/{span.fd}").readlink())]
         assert len(os.pread(span.fd, span.count, span.position)) == span.count
-    finally:
-        gc.enable()
     disk.open()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from headwater_broker.log import LogConfig, LogManager, PartitionLog
 from headwater_broker.server.flusher import Flusher
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.faults import FaultyFileSystem, broken_disk
+from open_files import open_files, without_collector
 
 
 class SlowDisk(FaultyFileSystem):
@@ -158,13 +158,8 @@ def test_flush_that_outlives_its_partition_lets_go_of_the_files(
         log, durable.log = durable.log, None  # type: ignore[assignment]
         del log
         await asyncio.sleep(0.02)
-        links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-        assert [link for link in links if str(tmp_path) in link and link.endswith("(deleted)")] == []
+        assert [link for link in open_files(str(tmp_path)) if link.endswith("(deleted)")] == []
         durable.manager.close()
 
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         asyncio.run(story())
-    finally:
-        gc.enable()
