@@ -104,17 +104,20 @@ def _planned(
     *,
     newest_lookups: bool,
 ) -> BackfillPlan | Refusal:
-    """The plan with its range."""
+    """The plan with its range.
+
+    Raises:
+        StreamsError: The facts cannot be filled.
+    """
     part, history = job.part, job.history
     assert history is not None, "the draft is of a table"
     if isinstance(part.operator, SessionWindow):
-        sessions = session_facts(context, part, history, selection, draft, rows_per_chunk)
-        return sessions if isinstance(sessions, Refusal) else plan_sessions(sessions)
+        return plan_sessions(
+            accepted(session_facts(context, part, history, selection, draft, rows_per_chunk))
+        )
     if draft.kind == "window":
-        fixed = fixed_facts(context, part, history, selection, draft)
-        return fixed if isinstance(fixed, Refusal) else plan_fixed(fixed, rows_per_chunk)
+        return plan_fixed(accepted(fixed_facts(context, part, history, selection, draft)), rows_per_chunk)
     if draft.kind == "join":
-        join = join_facts(context, part, history, selection, draft)
-        return join if isinstance(join, Refusal) else plan_join(join, rows_per_chunk)
+        return plan_join(accepted(join_facts(context, part, history, selection, draft)), rows_per_chunk)
     rows = row_facts(context, part, history, selection, draft, newest_lookups=newest_lookups)
-    return rows if isinstance(rows, Refusal) else plan_rows(rows, rows_per_chunk)
+    return plan_rows(accepted(rows), rows_per_chunk)
