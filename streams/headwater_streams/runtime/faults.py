@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headwater_streams.base.errors import LeaseLostError, SourceReplacedError, StreamsError, UnavailableError
 from headwater_streams.delta.delta_table import conflicts
-from headwater_streams.spark.spark_errors import full_text, raised_for_values
+from headwater_streams.spark.spark_errors import full_text, is_of_values
 
 # Classes of Kafka's Java client and of the JVM, as they stand in Spark's messages and stack traces.
 _AWAY = re.compile(
@@ -37,7 +37,7 @@ def away(error: BaseException) -> str | None:
     """What an error says of a broker that does not answer, without the classes around it; None if it says nothing."""
     text = full_text(error)
     match = _AWAY.search(text)
-    if match is None or raised_for_values(error) is not None:  # whose message may quote a line of a log
+    if match is None or is_of_values(error):  # whose message may quote a line of a log
         return None
     line = text[match.start() :].splitlines()[0]
     return line.removeprefix("org.apache.kafka.common.errors.").strip()
@@ -47,7 +47,7 @@ def speaks_of_loss(error: BaseException) -> bool:
     """Whether Spark says that input is gone; it does not say which range."""
     if isinstance(error, StreamsError) or not _LOST.search(full_text(error)):
         return False
-    return raised_for_values(error) is None  # whose message may quote a line of a log
+    return not is_of_values(error)  # whose message may quote a line of a log
 
 
 @dataclass(frozen=True)

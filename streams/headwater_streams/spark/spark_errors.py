@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
@@ -58,19 +59,22 @@ def row_error_message(error: BaseException) -> str:
 
 def raised_for_values(error: BaseException) -> str | None:
     """What an expression or a function raised for its arguments, in a line; None for any other error."""
-    return row_error_message(error) if _is_of_values(error) else None
+    return row_error_message(error) if is_of_values(error) else None
 
 
 def is_of_a_stop(error: BaseException) -> bool:
     """Whether a job of Spark's was cancelled, or its thread interrupted, because a query or the session stops."""
-    if _is_of_values(error):
+    if is_of_values(error):
         return False
     return any(map(_OF_A_STOP.fullmatch, _classes(error))) or bool(_CANCELLED.search(full_text(error)))
 
 
-def _is_of_values(error: BaseException) -> bool:
-    """The classes of the exceptions decide, not their messages: a message may quote a value, and a value may be a line
-    of a log that names any exception."""
+def is_of_values(error: BaseException) -> bool:
+    """Whether an expression or a function raised for its arguments.
+
+    The classes of the exceptions decide, not their messages: a message may quote a value, and a value may be a line of
+    a log that names any exception.
+    """
     return isinstance(error, PythonException) or any(map(_OF_VALUES.fullmatch, _classes(error)))
 
 
@@ -84,7 +88,7 @@ def missing_file(error: BaseException) -> str | None:
 
 def full_text(error: BaseException) -> str:
     """An error's whole text, with those of the JVM's exceptions that caused it."""
-    parts = [str(error), *(str(java.toString()) for java in _causes(error))]
+    parts = [str(error), *_first_causes(error)]
     if error.__cause__ is not None:
         parts.append(full_text(error.__cause__))
     return "\n".join(parts)
@@ -92,15 +96,18 @@ def full_text(error: BaseException) -> str:
 
 def _classes(error: BaseException) -> list[str]:
     """The names of the JVM's classes of an error and its causes, outermost first; none of an error of Python."""
-    return [str(java.toString()).partition(":")[0].strip() for java in _causes(error)]
+    return [text.partition(":")[0].strip() for text in _first_causes(error)]
+
+
+def _first_causes(error: BaseException) -> list[str]:
+    """What the JVM's outermost exceptions are, and say."""
+    return [str(java.toString()) for java in islice(_causes(error), _MOST_CAUSES)]
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
     """The JVM's exceptions that an error came from, outermost first; none for an error of Python."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(_MOST_CAUSES):
-        if java is None or not hasattr(java, "getCause"):
-            return
+    while java is not None and hasattr(java, "getCause"):
         yield java
         java = java.getCause()
 
