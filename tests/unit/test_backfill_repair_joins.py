@@ -83,6 +83,15 @@ def test_left_rows_that_may_get_partners_are_left_to_the_live_job() -> None:
     )
 
 
+def test_right_row_in_quarantine_for_a_pair_needs_all_left_rows_that_may_be_its_partners() -> None:
+    settled = offsets(orders=(2, 6))
+    rights = frozenset({("payments", 0, 4), ("payments", 0, 3)})
+    assert said(planned(SOME, named=NAMED, settled=settled, partly_covered=rights), BackfillError) == (
+        "payments 0 offset 3 is in silver.clicks__quarantine for a pair, and of the left rows that may be its partners "
+        "some are not in the range, so it cannot be judged; repair a longer range, or all"
+    )
+
+
 def test_range_without_rows_that_were_read_is_refused() -> None:
     times = selected(timestamps=(0, 5))
     assert said(planned(times, named=Sides())) == (

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+from headwater_streams.runtime.stages.failing_pairs import blamed_for_pairs
 from headwater_streams.runtime.stages.failing_rows import (
+    blamed_before,
+    carry_blamed,
     carry_failing,
     failing_to_come,
+    in_ranges,
     keep_failing,
     known_failing,
     names_earlier,
@@ -48,3 +52,27 @@ def test_what_generations_before_knew_is_for_the_batch_that_reads_them_again(tmp
     assert not names_earlier(now)
     assert not names_earlier(before)
     assert known_failing(now) == {"sales": {("sales", 0, 3): "why"}}
+
+
+def test_rebuild_knows_what_was_blamed_before_it_and_computes_it_like_all_else(tmp_path: Path) -> None:
+    before, now = tmp_path / "1", tmp_path / "2"
+    carry_blamed(before, now)
+    assert blamed_before(now) == {}
+    found = {"sales": {("sales", 0, 3): "why"}}
+    keep_failing(before, 7, found)
+    carry_blamed(before, now)
+    carry_blamed(before, now)
+    assert blamed_before(now) == found
+    assert (known_failing(now), failing_to_come(now), names_earlier(now)) == ({}, {}, False)
+    keep_failing(now, 0, {"returns": {("returns", 0, 1): "so"}})
+    assert blamed_before(now) == found
+
+
+def test_rows_of_some_offsets_and_those_that_were_to_blame_for_a_pair() -> None:
+    rows = {
+        ("sales", 0, 3): "[DIVIDE_BY_ZERO] Division by zero. (as a pair with returns 0 offset 5)",
+        ("sales", 0, 4): "ValueError: x",
+        ("sales", 1, 4): "ValueError: x",
+    }
+    assert [*in_ranges(rows, {"sales": {0: (4, 9)}, "returns": {1: (0, 9)}})] == [("sales", 0, 4)]
+    assert blamed_for_pairs(rows) == [("sales", 0, 3)]

@@ -27,7 +27,8 @@ class RowErrorsError(StreamsError):
 
 
 class NotComputableError(StreamsError):
-    """A job's function raises for a value of several rows, so no row goes to quarantine; nothing was committed."""
+    """A job's function raises for a group, or for rows of earlier batches, so none goes to quarantine; nothing was
+    committed."""
 
 
 class FailingRowsFoundError(StreamsError):

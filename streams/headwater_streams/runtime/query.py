@@ -41,9 +41,11 @@ from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.positions import check_next, recreated_topic_message
 from headwater_streams.runtime.query_settings import has_empty_batches, query_settings
+from headwater_streams.runtime.stages.failing_pairs import find_in_batch
 from headwater_streams.runtime.stages.failing_rows import (
+    blamed_before,
+    carry_blamed,
     carry_failing,
-    find_failing,
     keep_failing,
     names_earlier,
 )
@@ -177,9 +179,11 @@ class JobQuery:
         require_tables(self._context, self._plan)
         require_compatible(self.job.name, differences(self._context, self._plan, self._generation))
         last = last_entry(table, self.job.name, self._generation)
-        if last is not None and last.kind == "generation" and Extra.ACTION.of(last) == "renew":
-            before = self._context.home.checkpoint(self.job.name, Extra.AFTER.of(last)["generation"])
-            carry_failing(before, self._checkpoint)
+        if last is not None and last.kind == "generation":
+            carry = {"renew": carry_failing, "rebuild": carry_blamed}.get(Extra.ACTION.of(last))
+            if carry is not None:
+                before = self._context.home.checkpoint(self.job.name, Extra.AFTER.of(last)["generation"])
+                carry(before, self._checkpoint)
         self._again = WarmUp.of(last)
         if self._again is not None and not is_committed(self._checkpoint, 0):
             plan_warm_up(self._context, self._plan, self._checkpoint, self._again)
@@ -401,7 +405,7 @@ class JobQuery:
             if self._stage.values is not None:
                 self._stage.values.advance(batch, execution)
         except Exception as error:
-            self._find_failing(batch, inputs, error)
+            self._find_failing(batch, inputs, end.watermark_ms, error)
             raise
         finally:
             result.release()
@@ -413,21 +417,23 @@ class JobQuery:
         if self._upkeep is not None and not self._stopping.is_set():
             self._upkeep.after_batch(batch)
 
-    def _find_failing(self, batch: int, inputs: Mapping[str, BatchInput], error: Exception) -> None:
+    def _find_failing(
+        self, batch: int, inputs: Mapping[str, BatchInput], watermark_ms: int, error: Exception
+    ) -> None:
         """Looks for the rows of a stateful job's batch for which its function raises; there may be none.
 
         Raises:
             FailingRowsFoundError: There are some; the query has to be started again.
             RowErrorsError: There are more of them than the job allows.
-            NotComputableError: It raises for no row alone.
+            NotComputableError: It raises for no row alone, nor for a pair with a row of the batch.
         """
         stateful = {name: each for name, each in self._stage.stateful_inputs.items() if name in inputs}
         if not self._stage.stateful_inputs or not may_be_of_rows(self.job, error):
             return
         who = f"job {self.job.name!r}, batch {batch}"
-        frames = {name: each.rows_for_function(inputs[name]) for name, each in stateful.items()}
-        ranges = {name: inputs[name].source.ranges for name in stateful}
-        failing = find_failing(self._plan, frames, ranges, who, error)
+        failing = find_in_batch(
+            self._plan, stateful, inputs, watermark_ms, who, error, blamed_before(self._checkpoint)
+        )
         if failing:
             keep_failing(self._checkpoint, batch, failing)
             raise FailingRowsFoundError(
@@ -436,8 +442,8 @@ class JobQuery:
         raised = raised_for_values(error)
         if raised is not None:
             raise NotComputableError(
-                f"{who}: the function raises for what it makes of several rows, a pair or a group ({raised}), so no "
-                "record alone can go to quarantine; nothing of the batch was committed. Have it give NULL there, by "
+                f"{who}: the function raises for a group, or for rows of earlier batches ({raised}), so no record of "
+                "this one can go to quarantine; nothing of the batch was committed. Have it give NULL there, by "
                 "try_divide, try_cast or a CASE, and run the job again"
             ) from error
 

@@ -20,6 +20,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.runtime.stages.failing_rows import carry_blamed
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.home import Home
@@ -53,6 +54,8 @@ def run(
         )
     shadow = shadow_context(context, folder, planned)
     _prepare(shadow, planned, found)
+    live = context.home.checkpoint(planned.job, planned.base_generation)
+    carry_blamed(live, shadow.home.checkpoint(planned.job, planned.generation))
 
     started, begun_with = time.monotonic(), _rows_read(shadow_entries(folder, planned))
 

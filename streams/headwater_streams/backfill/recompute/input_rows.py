@@ -32,8 +32,8 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.planning import plan_jobs
-from headwater_streams.runtime.stages.failing_rows import find_failing
-from headwater_streams.runtime.stages.narrowing import FUNCTION, problem_of
+from headwater_streams.runtime.stages.failing_pairs import find_all_failing, without_rows
+from headwater_streams.runtime.stages.narrowing import FUNCTION, Place
 from headwater_streams.sources.coordinates import INPUT, PLACE, ROW_COLUMNS
 from headwater_streams.sources.decode import BAD
 from headwater_streams.sources.inputs import TopicInput
@@ -151,6 +151,16 @@ class InputRows:
         """Whether records of the offsets that were read stand in quarantine."""
         return any(not self._side(path, self.taken.read).isEmpty() for path in self.taken.rejected)
 
+    def failing_rows(self, picked: Offsets) -> dict[Place, str]:
+        """The records in quarantine for which the function raised, and why."""
+        failing: dict[Place, str] = {}
+        for path in self.taken.rejected:
+            if _is_filled(path) and _has_failed(path):
+                side = self._side(path, picked).filter(F.col("_check") == FUNCTION)
+                for topic, partition, offset, why in side.select(*PLACE, "_reason").collect():
+                    failing[topic, partition, offset] = why
+        return failing
+
     def not_quarantined(self, picked: Offsets) -> int:
         """How many records the checks reject, as they are now, that stand in no quarantine table: rows were deleted."""
         decoded = self._judging.decoded(self._input.located(picked))
@@ -236,14 +246,15 @@ def compared_as_computed(
     except Exception as error:
         who, ranges = f"job {plan.job.name!r}, recomputed", {rows.name: at.spans for rows, at in inputs}
         own = {name: rows.drop(CLOSED_UNTIL) for name, rows in given.items()}
-        found = find_failing(plan, own, ranges, who, error, max(rows.taken.live for rows, _ in inputs))
+        live = max(rows.taken.live for rows, _ in inputs)
+        found = find_all_failing(plan, own, ranges, who, error, lambda: _failing_rows(inputs), live)
         if not any(found.values()):
             raise
-    left = {
-        name: rows.filter(~problem_of(found[name]).condition) if found.get(name) else rows
-        for name, rows in given.items()
-    }
-    return compare(left)
+    return compare(without_rows(given, found))
+
+
+def _failing_rows(inputs: Sequence[tuple[InputRows, Offsets]]) -> dict[str, dict[Place, str]]:
+    return {rows.name: rows.failing_rows(picked) for rows, picked in inputs}
 
 
 def compared_as_rejected(

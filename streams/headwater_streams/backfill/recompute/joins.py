@@ -24,7 +24,8 @@ from headwater_streams.backfill.recompute.outcome import NotRecomputableError, R
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of
 from headwater_streams.base.plural import quantity
-from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.operators.joins.as_of import Answering, AsOf, answering
+from headwater_streams.operators.joins.columns import READ_BEFORE
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan

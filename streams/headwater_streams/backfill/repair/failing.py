@@ -5,6 +5,7 @@ read, so what was found in that is known from the start.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 
@@ -12,7 +13,8 @@ from headwater_streams.backfill.history import intersection
 from headwater_streams.backfill.repair.input import first_to_last
 from headwater_streams.base.ledger_entry import LedgerEntry, merge_ranges
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.runtime.stages.failing_rows import FailingByInput, find_failing
+from headwater_streams.runtime.stages.failing_pairs import find_all_failing, merged
+from headwater_streams.runtime.stages.failing_rows import FailingByInput
 from headwater_streams.runtime.stages.narrowing import Place
 
 
@@ -22,8 +24,9 @@ def found_among(
     live: Sequence[LedgerEntry],
     who: str,
     error: Exception,
+    preferred: FailingByInput = MappingProxyType({}),
 ) -> FailingByInput:
-    """The rows for which the function raises.
+    """The rows for which the function raises, alone or, of a join, in a pair.
 
     Args:
         plan: The job.
@@ -31,6 +34,7 @@ def found_among(
         live: The batches of the live job; those that the rows are of may have so many such rows each.
         who: The job and the step, for a sentence.
         error: What this ended with.
+        preferred: Rows that are to blame for a pair sooner than others.
 
     Raises:
         Exception: The error, where no row is to blame, or the job stops at one.
@@ -39,7 +43,7 @@ def found_among(
     ranges = {name: first_to_last(rows) for name, rows in given.items()}
     read = merge_ranges(list(ranges.values()))
     batches = sum(any(intersection(source.ranges, read) for source in entry.sources) for entry in live)
-    found = find_failing(plan, given, ranges, who, error, max(1, batches))
+    found = find_all_failing(plan, given, ranges, who, error, lambda: preferred, max(1, batches))
     if not any(found.values()):
         raise error
     return found
@@ -58,15 +62,12 @@ class KnownFailing:
 
     def add(self, found: FailingByInput) -> None:
         """Adds what was found in the step."""
-        self._now = {
-            name: {**self._now.get(name, {}), **found.get(name, {})} for name in {*self._now, *found}
-        }
+        self._now = merged(self._now, found)
 
     @property
     def found(self) -> FailingByInput:
         """What the step leaves out."""
-        names = {*self._before, *self._now}
-        return {name: {**self._before.get(name, {}), **self._now.get(name, {})} for name in names}
+        return merged(self._before, self._now)
 
     def of(self, name: str) -> Mapping[Place, str]:
         """The same of an input."""

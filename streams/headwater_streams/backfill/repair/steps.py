@@ -28,7 +28,7 @@ from headwater_streams.delta.side import quarantine_schema, write_side
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.stages.failing_rows import FailingByInput
+from headwater_streams.runtime.stages.failing_rows import FailingByInput, known_failing
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.sources.problems import Problem
@@ -183,6 +183,7 @@ class _JoinSteps:
         self._live = history.entries()
         self._replay = JoinReplay(context, plan, backfill, self._live)
         self._known = KnownFailing({})
+        self._blamed_before = known_failing(context.home.checkpoint(backfill.job, backfill.generation))
 
     def prepare(self, folder: BackfillFolder) -> None:
         _make_shadow(self._context, self._backfill, folder)
@@ -222,7 +223,8 @@ class _JoinSteps:
         return self._replay.leaving_out(failing) if any(failing.values()) else self._replay
 
     def _blamed(self, joined: Joined, chunk: Chunk, error: Exception) -> FailingByInput:
-        return found_among(self._plan, joined.given, self._live, _who(self._backfill, chunk), error)
+        who = _who(self._backfill, chunk)
+        return found_among(self._plan, joined.given, self._live, who, error, self._blamed_before)
 
     def release(self) -> None:
         pass

@@ -36,6 +36,7 @@ from headwater_streams.base.arguments import require_list
 from headwater_streams.base.durations import interval_sql, parse_duration
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.operators.joins.columns import (
+    READ_BEFORE,
     require_apart,
     require_columns,
     require_comparable,
@@ -50,9 +51,6 @@ from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 Direction = Literal["backward", "forward", "nearest"]
 How = Literal["left", "inner"]
-
-READ_BEFORE = "_read_before"
-"""A hidden column of a stream's rows: whether an earlier batch read the row; this batch then only looks at it again."""
 
 _LEFT, _RIGHT, _BACK, _AHEAD, _FOUND = "_l", "_r", "_back", "_ahead", "_found"
 _KEYS, _TIME, _SIDE = "_keys", "_time", "_side"

@@ -13,6 +13,9 @@ from headwater_streams.sources.coordinates import INPUT, OFFSET, PARTITION, ROW_
 from headwater_streams.sources.nested import odd_text
 from headwater_streams.spark.hidden_columns import has_hidden, reveal
 
+READ_BEFORE = "_read_before"
+"""A hidden column of a stream's rows: whether an earlier batch read the row; this batch then only looks at it again."""
+
 
 def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[str]) -> None:
     """Checks that a side has its columns.

@@ -27,18 +27,21 @@ from headwater_streams.base.arguments import require_list
 from headwater_streams.base.durations import interval_sql, parse_duration
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.operators.joins.columns import (
+    READ_BEFORE,
     require_apart,
     require_columns,
     require_equatable,
     source_range,
 )
 from headwater_streams.operators.recording import observed, operator_result, record
-from headwater_streams.sources.coordinates import OFFSET, ROW_COLUMNS, SOURCES, SOURCES_TYPE
+from headwater_streams.sources.coordinates import OFFSET, PLACE, ROW_COLUMNS, SOURCES, SOURCES_TYPE
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 EXPIRED_METRIC = "headwater_join"
 """The observation of a streaming join: `pairs`, `expired_left`, `expired_right` of the batch."""
+PAIR = "_pair"
+"""The column of `pairs_of` with the coordinates of both rows."""
 
 
 How = Literal["inner", "left", "right", "full", "semi"]
@@ -125,14 +128,10 @@ def join(
             "join: one side is a stream and the other is not; use hw.enrich or hw.as_of for a static side"
         )
     traced, sides = has_hidden(left, OFFSET) and has_hidden(right, OFFSET), {"left": left, "right": right}
-    visible = [_either(name, spec) if name in spec.on else col("l", name) for name in left.columns]
-    if how != "semi":
-        visible += [col("r", name) for name in right.columns if name not in spec.on]
-    hidden: list[Column] = []
+    visible, hidden = _visible(left, right, spec), list[Column]()
     if traced:
         left, right = reveal(left, ROW_COLUMNS), reveal(right, ROW_COLUMNS)
-        hidden = [_either(name, spec) for name in ROW_COLUMNS]
-        hidden.append(_sources(spec).cast(SOURCES_TYPE).alias(SOURCES))
+        hidden = _hidden(spec)
     # Spark's outer join emits rows that leave the state without a partner: so expired rows are counted. A semi join of
     # batches is Spark's own; of streams the stage picks each left row's first pair.
     streaming = left.isStreaming
@@ -143,6 +142,41 @@ def join(
         joined = _in_result(joined, spec)
     result = joined.select(*visible, *hidden)
     return operator_result(hide(result, [*ROW_COLUMNS, SOURCES]) if traced else result, **sides)
+
+
+def pairs_of(left: DataFrame, right: DataFrame, spec: IntervalJoin) -> DataFrame:
+    """The pairs that a batch of a stream finds, without the rows that have no partner.
+
+    Args:
+        left: Its left rows and those of batches before, with the hidden column `READ_BEFORE`.
+        right: The right rows likewise.
+        spec: The join.
+
+    Returns:
+        Each pair of which a row is of the batch: the columns of the join's result, its coordinates and sources, and
+        as `_pair` the fields `left` and `right`, each with the row's coordinates and `READ_BEFORE`.
+    """
+    visible, names = _visible(left, right, spec), [*ROW_COLUMNS, READ_BEFORE]
+    lefts, rights = reveal(left, names).alias("l"), reveal(right, names).alias("r")
+    is_new = ~(F.col(f"l.{READ_BEFORE}") & F.col(f"r.{READ_BEFORE}"))
+    joined = lefts.join(rights, spec.condition() & is_new, "inner")
+    left_row, right_row = (
+        F.struct(*[F.col(f"{side}.{name}") for name in (*PLACE, READ_BEFORE)]) for side in ("l", "r")
+    )
+    pair = F.struct(left_row.alias("left"), right_row.alias("right")).alias(PAIR)
+    return joined.select(*visible, *_hidden(spec), pair)
+
+
+def _visible(left: DataFrame, right: DataFrame, spec: IntervalJoin) -> list[Column]:
+    visible = [_either(name, spec) if name in spec.on else col("l", name) for name in left.columns]
+    if spec.how != "semi":
+        visible += [col("r", name) for name in right.columns if name not in spec.on]
+    return visible
+
+
+def _hidden(spec: IntervalJoin) -> list[Column]:
+    coordinates = [_either(name, spec) for name in ROW_COLUMNS]
+    return [*coordinates, _sources(spec).cast(SOURCES_TYPE).alias(SOURCES)]
 
 
 def _in_result(joined: DataFrame, spec: IntervalJoin) -> DataFrame:

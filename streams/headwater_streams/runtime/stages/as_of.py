@@ -18,7 +18,8 @@ from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.operators.joins.as_of import Answering, AsOf, answering
+from headwater_streams.operators.joins.columns import READ_BEFORE
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext

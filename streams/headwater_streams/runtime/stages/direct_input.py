@@ -6,20 +6,24 @@ recognised in the stream and counted; if Spark dropped them, nobody would know h
 record are read from the topic once more, for the quarantine table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import in_micros
-from headwater_streams.base.ledger_entry import LedgerEntry, Partitions
+from headwater_streams.base.ledger_entry import LedgerEntry, Partitions, Ranges
+from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL, SINCE
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.stages.failing_rows import in_ranges, known_failing
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import KeptInput
+from headwater_streams.runtime.stages.narrowing import problem_of
+from headwater_streams.runtime.stages.read_before import overlap, read_before, still_available
 from headwater_streams.runtime.stages.stateful import (
     LATE,
     NEWEST,
@@ -29,7 +33,7 @@ from headwater_streams.runtime.stages.stateful import (
     observed,
     read_metric,
 )
-from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROW_COLUMNS, TOPIC
 from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.reader import Starts
@@ -42,6 +46,7 @@ def input_kind(declared: Input) -> type[StatefulInput]:
     return DirectInput if isinstance(declared, TopicInput) else KeptInput
 
 
+_US_PER_MS = 1000
 _MOST_PARTITIONS = 16  # each costs three counts of every row
 _TERMS = ("kept", "late", "quarantined")
 
@@ -64,9 +69,7 @@ class DirectInput(StatefulInput):
         assert self._values is not None
         located = self._decoder.locate(self.reader.stream(self._starts))
         decoded = self._without_failing(self._decoder.decode(located))
-        # Where Spark's watermark is held back (`closes_beyond`), lateness goes by what the watermark would be
-        # otherwise.
-        split = self._marked(decoded, self._values.watermark(in_micros(self._beyond)))
+        split = self._marked(decoded, self._values.watermark(self._beyond_us))
         bad, late = F.col(BAD), F.col(LATE)
         became = dict(zip(_TERMS, (~bad & ~late, ~bad & late, bad), strict=True))
         terms = [F.count(F.when(which, 1)).alias(term) for term, which in became.items()]
@@ -105,10 +108,49 @@ class DirectInput(StatefulInput):
             observed(metrics, read, "late"), quarantined, self._partitions(metrics), partly_late
         )
 
-    def rows_for_function(self, batch_input: BatchInput) -> DataFrame:
-        """See `StatefulInput`; late rows are among them, as the watermark is the query's."""
-        decoded = self._again(batch_input)
-        return decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
+    def rows_for_function(self, batch_input: BatchInput, watermark_ms: int) -> DataFrame:
+        """See `StatefulInput`."""
+        decoded = self._without_failing(self._read(batch_input.source.ranges))
+        watermark = F.timestamp_micros(F.lit(watermark_ms * _US_PER_MS + self._beyond_us))
+        return self._in_time(self._marked(decoded, watermark))
+
+    def earlier_rows_for_function(
+        self, batch_input: BatchInput, times_us: tuple[int, int] | None
+    ) -> DataFrame:
+        """See `StatefulInput`; rows that the topic has lost since are not among them."""
+        entries, source = self._batches(), batch_input.source
+        ranges = read_before(entries, source, None if times_us is None else times_us[0], self._delay_us)
+        ranges = still_available(ranges, {topic: self._context.source.partitions(topic) for topic in ranges})
+        decoded = self._read(ranges)
+        failing = in_ranges(known_failing(self._checkpoint).get(self.name, {}), ranges)
+        if failing:
+            decoded = decoded.with_problem(decoded.frame, problem_of(failing))
+        return self._in_time(self._marked(decoded, self._watermark_of_batch(entries, source.topic, ranges)))
+
+    def _batches(self) -> list[LedgerEntry]:
+        """The entries of the batches whose rows the job's table has, oldest first."""
+        job, table = self._plan.job, self._context.home.table(self._plan.job.target.name)
+        entries = (commit.entry for commit in since_rebuilt(lineage(table)))
+        return [entry for entry in entries if entry is not None and entry.is_batch and entry.job == job.name]
+
+    def _watermark_of_batch(
+        self, entries: Sequence[LedgerEntry], topic: str | None, ranges: Ranges
+    ) -> Column:
+        """The watermark of the batch that read a record of some ranges, where that batch had late ones; else NULL."""
+        watermark = F.lit(None).cast("timestamp")
+        for entry in entries:
+            for source in entry.sources:
+                is_needed = source.topic == topic and overlap(source.ranges, ranges)
+                if is_needed and entry.accounting[source.input]["late"]:
+                    at_us = entry.watermark_ms * _US_PER_MS + self._beyond_us
+                    is_of_batch = _is_in(source.ranges)
+                    watermark = F.when(is_of_batch, F.timestamp_micros(F.lit(at_us))).otherwise(watermark)
+        return watermark
+
+    @property
+    def _beyond_us(self) -> int:
+        """How far Spark's watermark is held back (`closes_beyond`): lateness goes by what it would be otherwise."""
+        return in_micros(self._beyond)
 
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """See `StatefulInput`."""
@@ -147,13 +189,23 @@ class DirectInput(StatefulInput):
         return CheckGate(self._plan.job, "input").over(self._empty)
 
     def _rejected(self, batch_input: BatchInput) -> DataFrame:
-        decoded = self._again(batch_input)
+        decoded = self._without_failing(self._read(batch_input.source.ranges))
         return decoded.rejected(decoded.apart(F.col(BAD)))
 
-    def _again(self, batch_input: BatchInput) -> Decoded:
-        """A batch's records, read again."""
+    def _read(self, ranges: Ranges) -> Decoded:
+        """The records of some ranges, or of none, read again."""
         source, spark = self._context.source, self._context.spark
-        ranges = batch_input.source.ranges
-        records = [source.read(spark, topic, partitions) for topic, partitions in ranges.items()]
-        located = self._decoder.locate(reduce(DataFrame.unionByName, records))
-        return self._without_failing(self._decoder.decode(located))
+        assert isinstance(self._declared, TopicInput)
+        topics = [topic for topic in self._declared.names if topic in ranges] or self._declared.names[:1]
+        records = [source.read(spark, topic, ranges.get(topic, {})) for topic in topics]
+        return self._decoder.decode(self._decoder.locate(reduce(DataFrame.unionByName, records)))
+
+
+def _is_in(ranges: Ranges) -> Column:
+    """Whether a record is of some ranges."""
+    each = [
+        (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition) & F.col(OFFSET).between(start, end - 1)
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
+    ]
+    return reduce(Column.__or__, each, F.lit(False))

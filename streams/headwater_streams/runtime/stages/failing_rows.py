@@ -39,6 +39,9 @@ FOLDER = "failing"
 this one goes on from. Each is `{input: [[topic, partition, offset, reason], ...]}`."""
 
 _BEFORE = "before.json"
+_REBUILT = "rebuilt"
+"""A folder in that one. Its `before.json` has the failing rows of the generation whose table a rebuild makes again. The
+rebuild computes these rows like all others, and blames them sooner than others."""
 _REMEDY = "remove it: the rows that it names are found again where they raise"
 
 FailingByInput = Mapping[str, Mapping[Place, str]]
@@ -100,6 +103,18 @@ def _next_batch(checkpoint: Path) -> int:
     return 0 if last is None else last + is_committed(checkpoint, last)
 
 
+def in_ranges(rows: Mapping[Place, str], ranges: Ranges) -> dict[Place, str]:
+    """Those of some rows whose offsets are in some ranges."""
+    spans = {(topic, p): span for topic, partitions in ranges.items() for p, span in partitions.items()}
+
+    def is_inside(place: Place) -> bool:
+        topic, partition, offset = place
+        start, end = spans.get((topic, partition), (0, 0))
+        return start <= offset < end
+
+    return {place: why for place, why in rows.items() if is_inside(place)}
+
+
 def keep_failing(checkpoint: Path, batch: int, failing: FailingByInput) -> None:
     """Writes down the failing rows of a batch, beside those that were found in it before."""
     path = checkpoint / FOLDER / f"{batch}.json"
@@ -114,6 +129,18 @@ def carry_failing(before: Path, checkpoint: Path) -> None:
     known = known_failing(before)
     if known:
         _write(checkpoint / FOLDER / _BEFORE, known)
+
+
+def carry_blamed(before: Path, checkpoint: Path) -> None:
+    """Copies the failing rows of a generation to its rebuild, which is to blame the same row of each pair."""
+    known = known_failing(before)
+    if known:
+        _write(checkpoint / FOLDER / _REBUILT / _BEFORE, known)
+
+
+def blamed_before(checkpoint: Path) -> dict[str, dict[Place, str]]:
+    """The failing rows of the generation whose table this one makes again; none where it is no rebuild."""
+    return _read_all(matching(checkpoint / FOLDER / _REBUILT, "*.json"))
 
 
 def failed_before(spark: SparkSession, quarantine: Path) -> DataFrame | None:

@@ -48,6 +48,9 @@ from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hidden_columns import hide
 from headwater_streams.storage.delta_rows import data_files
 
+_LAST_US = 253_402_300_799_999_999
+"""The end of the year 9999."""
+
 
 def gone_until(delay: str, floor_us: int | None = None) -> Column:
     """The time up to which state is gone when a row comes, by what had been seen before it; NULL before anything was
@@ -139,9 +142,18 @@ class KeptInput(StatefulInput):
         in_time = split.filter(~bad & ~F.col(LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
         return KeptBatch(late, quarantined, partitions, partly_late, in_time)
 
-    def rows_for_function(self, batch_input: BatchInput) -> DataFrame:
+    def rows_for_function(self, batch_input: BatchInput, watermark_ms: int) -> DataFrame:
         """See `StatefulInput`."""
         return self._in_time(self._split(self.reader.read_back(batch_input)))
+
+    def earlier_rows_for_function(
+        self, batch_input: BatchInput, times_us: tuple[int, int] | None
+    ) -> DataFrame:
+        """See `StatefulInput`."""
+        assert batch_input.source.versions is not None
+        start_us, end_us = (None, _LAST_US + 1) if times_us is None else times_us
+        start_us = None if start_us is None or start_us < -_LAST_US else start_us
+        return self.in_time_between(batch_input.source.versions[0] - 1, start_us, min(end_us, _LAST_US + 1))
 
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """See `StatefulInput`."""
@@ -177,10 +189,6 @@ class KeptInput(StatefulInput):
         return failed_before(
             self._context.spark, self._context.home.table(self._plan.job.target.quarantine_table)
         )
-
-    def _in_time(self, split: Decoded) -> DataFrame:
-        in_time = split.frame.filter(~F.col(BAD) & ~F.col(LATE))
-        return in_time.select(*split.columns.values(), *ROW_COLUMNS)
 
     @cached_property
     def _columns(self) -> list[str]:

@@ -101,12 +101,7 @@ def failing_places(
         Exception: The error, where no record is to blame, or the job stops at one.
         RowErrorsError: There are more of them than the job allows.
     """
-    stretches = [
-        (topic, partition, start, end)
-        for topic, partitions in sorted(ranges.items())
-        for partition, (start, end) in sorted(partitions.items())
-        if start < end
-    ]
+    stretches = _stretches(ranges)
     if not stretches or not may_be_of_rows(job, error):
         raise error
     places = [(topic, partition) for topic, partition, _, _ in stretches]
@@ -121,16 +116,42 @@ def failing_places(
     return search.failing
 
 
+def require_few(failing: Sequence[tuple[Place, str]], most: int, records: int, who: str) -> None:
+    """Sees to it that a job may go on without some records.
+
+    Args:
+        failing: The records, and why its function raises for them.
+        most: How many they may be at most.
+        records: How many records were read.
+        who: The job and the batch, for a sentence.
+
+    Raises:
+        RowErrorsError: They are more.
+    """
+    if len(failing) > most:
+        samples = [f"{spell_place(place)} ({why})" for place, why in failing[:_SHOWN]]
+        raise RowErrorsError(
+            f"{who}: the function raises for more than {most} of {records} records, such as {', '.join(samples)}; "
+            "nothing of the batch was committed: mend the function, or let more of them go to quarantine (max_errors=)"
+        )
+
+
+def spell_place(place: Place) -> str:
+    """A record's coordinates, for a sentence."""
+    topic, partition, offset = place
+    return f"{topic} {partition} offset {offset}"
+
+
 class _NotOfRowsError(Exception):
     """The pass fails without any record, too, or does not fail a second time."""
 
 
 def may_be_of_rows(job: Job, error: Exception) -> bool:
     """Whether rows may be to blame for an error, and the job wants to go on without them."""
-    return job.on_error == "quarantine" and not _is_of_others(error)
+    return job.on_error == "quarantine" and not is_of_others(error)
 
 
-def _is_of_others(error: Exception) -> bool:
+def is_of_others(error: Exception) -> bool:
     """Whether, by what it says, no row caused the error."""
     return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error) or is_of_a_stop(error)
 
@@ -138,10 +159,9 @@ def _is_of_others(error: Exception) -> bool:
 def problem_of(raising: Mapping[Place, str]) -> Problem:
     """What is wrong with these records: the function raises for them, for these reasons."""
     reasons = F.create_map(
-        *[F.lit(text) for place, reason in raising.items() for text in (_key(*place), reason)]
+        *[F.lit(text) for place, reason in raising.items() for text in (key_of(place), reason)]
     )
-    named = F.concat_ws("\t", *[F.col(name).cast("string") for name in PLACE])
-    reason = F.try_element_at(reasons, named)
+    reason = F.try_element_at(reasons, place_key())
     return Problem(FUNCTION, reason.isNotNull(), reason)
 
 
@@ -173,13 +193,7 @@ class _Search:
         if error is None:
             raise _NotOfRowsError  # it fails together with others alone
         self.failing[topic, partition, offset] = row_error_message(error)
-        if len(self.failing) > self.most:
-            samples = [f"{t} {p} offset {o} ({why})" for (t, p, o), why in self.failing.items()][:_SHOWN]
-            raise RowErrorsError(
-                f"{self.who}: the function raises for more than {self.most} of {self.records} records, such as "
-                f"{', '.join(samples)}; nothing of the batch was committed: mend the function, or let more of them go "
-                "to quarantine (max_errors=)"
-            )
+        require_few([*self.failing.items()], self.most, self.records, self.who)
 
     def error_of(self, stretches: Sequence[_Stretch]) -> Exception | None:
         # The partitions keep one order, so that Spark compiles one piece of code for all parts.
@@ -197,7 +211,7 @@ class _Search:
         try:
             self.compute((F.col(OFFSET) >= first) & (F.col(OFFSET) < end))
         except Exception as error:
-            if _is_of_others(error):
+            if is_of_others(error):
                 raise
             return error
         return None
@@ -206,6 +220,20 @@ class _Search:
 def _numbers(numbers: Sequence[int]) -> Column:
     """An array that Spark hands to its code, and does not write into it."""
     return F.split(F.lit(",".join(map(str, numbers))), ",").cast("array<bigint>")
+
+
+def count_offsets(ranges: Ranges) -> int:
+    """How many offsets some ranges have."""
+    return _count(_stretches(ranges))
+
+
+def _stretches(ranges: Ranges) -> list[_Stretch]:
+    return [
+        (topic, partition, start, end)
+        for topic, partitions in sorted(ranges.items())
+        for partition, (start, end) in sorted(partitions.items())
+        if start < end
+    ]
 
 
 def _count(stretches: Sequence[_Stretch]) -> int:
@@ -225,5 +253,12 @@ def _halves(stretches: Sequence[_Stretch]) -> tuple[list[_Stretch], list[_Stretc
     return left, right
 
 
-def _key(topic: str, partition: int, offset: int) -> str:
+def key_of(place: Place) -> str:
+    """A record's coordinates as `place_key` has them."""
+    topic, partition, offset = place
     return f"{topic}\t{partition}\t{offset}"
+
+
+def place_key(within: str = "") -> Column:
+    """The coordinates of a row in one text; `within` is the prefix of their columns, such as "pair."."""
+    return F.concat_ws("\t", *[F.col(within + name).cast("string") for name in PLACE])

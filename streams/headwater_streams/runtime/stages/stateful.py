@@ -36,7 +36,8 @@ from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.stages.failing_rows import FailingByInput, failing_to_come
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.warm_up import WarmUp
-from headwater_streams.sources.decode import Decoded
+from headwater_streams.sources.coordinates import ROW_COLUMNS
+from headwater_streams.sources.decode import BAD, Decoded
 from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.columns import cols, with_watermark
 from headwater_streams.spark.projection import only_projects
@@ -135,8 +136,24 @@ class StatefulInput(ABC):
         """
 
     @abstractmethod
-    def rows_for_function(self, batch_input: BatchInput) -> DataFrame:
-        """A batch's rows as the function gets them, read again, with their coordinates."""
+    def rows_for_function(self, batch_input: BatchInput, watermark_ms: int) -> DataFrame:
+        """A batch's rows as the function gets them, read again, with their coordinates.
+
+        Args:
+            batch_input: What it read.
+            watermark_ms: The watermark that it runs with.
+        """
+
+    @abstractmethod
+    def earlier_rows_for_function(
+        self, batch_input: BatchInput, times_us: tuple[int, int] | None
+    ) -> DataFrame:
+        """The rows that the function got in the batches before, read again, with their coordinates.
+
+        Args:
+            batch_input: What the batch read.
+            times_us: Rows with event times in `[start, end)` are needed, others may be among them; None: all.
+        """
 
     @abstractmethod
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
@@ -187,6 +204,11 @@ class StatefulInput(ABC):
         wide = decoded.frame.select("*", *decoded.columns.values())
         frame = wide.select(*cols(names), *[mark.alias(name) for name, mark in marks.items()])
         return replace(decoded, frame=frame)
+
+    def _in_time(self, split: Decoded) -> DataFrame:
+        """The good rows in time, as the function gets them, with their coordinates."""
+        in_time = split.frame.filter(~F.col(BAD) & ~F.col(LATE))
+        return in_time.select(*split.columns.values(), *ROW_COLUMNS)
 
     def _quarantining(self, rows: DataFrame) -> tuple[Check, ...]:
         """The quarantine checks that are about the columns of these rows."""

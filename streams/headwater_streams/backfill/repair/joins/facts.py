@@ -27,6 +27,9 @@ from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.stages.failing_pairs import blamed_for_pairs
+from headwater_streams.runtime.stages.failing_rows import known_failing
+from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.spark.columns import col
 
 
@@ -97,12 +100,25 @@ class _Reading:
         """The facts with the rows of a range that the live job is done with."""
         until_us = settled_before_us(self._part, self._history.entries())
         if not self._keeps_rights:
-            return replace(facts, settled=self._settled(found.lefts, until_us))
+            settled = self._settled(found.lefts, until_us)
+            return replace(facts, settled=settled, partly_covered=self._partly_covered(settled))
         before_us, _ = reach_us(self._part.operator)
         closed, until_us = self._replay.closed_rights(self.read.rights, until_us + before_us)
         settled = self._settled(found.lefts, until_us - before_us)
         near = merge_ranges([found.rights, self._replay.rights_near(settled)])
-        return replace(facts, settled=settled, rights=intersection(near, closed))
+        rights, partly_covered = intersection(near, closed), self._partly_covered(settled)
+        return replace(facts, settled=settled, rights=rights, partly_covered=partly_covered)
+
+    def _partly_covered(self, lefts: Ranges) -> frozenset[Place]:
+        """Right rows in quarantine for a pair that may have partners among these left rows, and among others."""
+        known = known_failing(self._context.home.checkpoint(self._draft.job, self._draft.generation))
+        blamed = blamed_for_pairs(known.get(self._part.sides[1], {}))
+        if not blamed:
+            return frozenset()
+        rows = pinned_table(self._context, self._partner).filter(Offsets.at(blamed).condition())
+        # Those that a repair has taken back since are no longer in quarantine.
+        rights = rejected_among(self._context, self._draft.quarantine, rows)
+        return self._replay.partly_covered(rights, lefts) if rights else frozenset()
 
     def _read_since(self, version: int) -> Sides:
         """What the live job has read after a version of the target."""

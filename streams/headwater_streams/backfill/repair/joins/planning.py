@@ -27,6 +27,7 @@ from headwater_streams.backfill.store import NothingToRepairError
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.base.plural import quantity
 from headwater_streams.plan.plan import JobPlan
+from headwater_streams.runtime.stages.narrowing import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class JoinFacts:
         settled: Of the left rows those up to the first of each partition that the live job is not done with.
         rights: Of a join that keeps right rows alone, those that come along: named ones and those near the settled left
             rows, as far as the live job is done with them.
+        partly_covered: Right rows in quarantine for a pair, of whose possible partners some are among the settled left
+            rows and some are not.
     """
 
     draft: BackfillPlan
@@ -59,6 +62,7 @@ class JoinFacts:
     named: Sides
     settled: Ranges = field(default_factory=dict)
     rights: Ranges = field(default_factory=dict)
+    partly_covered: frozenset[Place] = frozenset()
 
 
 def sides_named(selection: Selection, read: Sides) -> tuple[Sides, Ranges]:
@@ -91,6 +95,8 @@ def plan_join(facts: JoinFacts, rows_per_chunk: int) -> BackfillPlan | Refusal:
             f"the rows of {table} in the range may still get partners, so the job {draft.job!r} is not done with them; "
             "plan again once its watermark has passed them"
         )
+    if facts.partly_covered:
+        return _partly_covered(facts)
     notes, still_open = draft.notes, count_of(rows.lefts) - count_of(facts.settled)
     if still_open:
         note = (
@@ -132,6 +138,15 @@ def _refused(facts: JoinFacts) -> Refusal | None:
     each = zip(part.sides, sides_read, strict=False)
     refusals = (refused_range(part.job.inputs[name], selection, read, draft.job) for name, read in each)
     return next((refusal for refusal in refusals if refusal is not None), None)
+
+
+def _partly_covered(facts: JoinFacts) -> Refusal:
+    """A right row that is in quarantine for a pair cannot be judged by some of its pairs."""
+    topic, partition, offset = min(facts.partly_covered)
+    return Refusal(
+        f"{topic} {partition} offset {offset} is in {facts.draft.quarantine} for a pair, and of the left rows that may "
+        "be its partners some are not in the range, so it cannot be judged; repair a longer range, or all"
+    )
 
 
 def _chunks(lefts: Ranges, rights: Ranges, rows_per_chunk: int) -> tuple[Chunk, ...]:

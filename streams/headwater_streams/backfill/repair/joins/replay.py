@@ -3,7 +3,7 @@
 Late rows of both sides take part: that is how a repair folds them in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,7 +19,8 @@ from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges
 from headwater_streams.delta.side import quarantine_rows
-from headwater_streams.operators.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.operators.joins.as_of import Answering, AsOf, answering
+from headwater_streams.operators.joins.columns import READ_BEFORE
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import Place, counting
 from headwater_streams.plan.plan import JobPlan
@@ -28,6 +29,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.failing_rows import FailingByInput
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import gone_until
+from headwater_streams.runtime.stages.narrowing import Place as RecordPlace
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES
@@ -36,7 +38,7 @@ from headwater_streams.sources.inputs import TableInput
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.hidden_columns import hide, reveal
 
-_LATE = "_late"
+_LATE, _TIME, _OTHER_TIME = "_late", "_time_us", "_other_time_us"
 _LAST_US = 253_402_300_799_000_000
 """The end of the year 9999; as long before 1970 there are no times either."""
 
@@ -172,6 +174,20 @@ class JoinReplay:
     def rights(self, ranges: Ranges) -> DataFrame:
         """The right rows of some offsets."""
         return good_of(self._decoded(self._right, Offsets.of([ranges]).condition()))
+
+    def partly_covered(self, rights: Collection[RecordPlace], lefts: Ranges) -> frozenset[RecordPlace]:
+        """Those of some right rows that may have partners among the left rows of some offsets, and among others."""
+        which = Offsets.at(rights)
+        rows = pinned_table(self._context, self._pinned[self._right])
+        near = rows.filter(which.condition() & self._near(lefts))
+        near = near.select(*PLACE, F.unix_micros(self._time(self._right)).alias(_TIME))
+        others = pinned_table(self._context, self._pinned[self._left])
+        others = others.filter(~Offsets.of([lefts]).condition())
+        others = others.select(F.unix_micros(self._time(self._left)).alias(_OTHER_TIME))
+        before_us, after_us = reach_us(self._plan.operator)
+        reaches = F.col(_OTHER_TIME).between(F.col(_TIME) - before_us, F.col(_TIME) + after_us)
+        found = near.join(others, reaches, "left_semi").select(*PLACE).collect()
+        return frozenset((topic, partition, offset) for topic, partition, offset in found)
 
     def rights_near(self, lefts: Ranges) -> Ranges:
         """The offsets, from the first to the last, of the right rows that may be partners of left rows, by their
