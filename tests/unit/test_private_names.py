@@ -55,7 +55,7 @@ _RULES = ("plan/*.py", "spark/*.py", "operators/windows/count.py")
 _KIND = re.compile(r"[A-Z][a-z]+\w*")
 _OURS = {
     "CountWindow", "ErrorBound", "InputFacts", "JobFunction", "Kind", "PlanNode", "PlanShape", "PythonUtils",
-    "Relation", "RunFacts", "Traceback",
+    "Relation", "RunFacts",
 }  # fmt: skip
 """Texts like these that are no kind of a node, or of one that is none any more."""
 _OF_SPARK = re.compile(

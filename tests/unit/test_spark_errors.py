@@ -76,6 +76,7 @@ LINES = (
     "java.lang.IllegalStateException: Cannot fetch offset 3 (GAP_IN), some data may have been lost",
     "Job 7 cancelled because SparkContext was shut down",
     "[SPARK_JOB_CANCELLED] Job 7 cancelled as part of cancellation of all jobs",
+    "Traceback (most recent call last):",
 )
 
 
@@ -137,3 +138,27 @@ def test_job_that_a_stop_cancelled_is_told_from_rows_that_raise(thrown: tuple[tu
     assert is_of_a_stop(error)
     assert raised_for_values(error) is None
     assert not passes(error)
+
+
+_TRACEBACK = """Traceback (most recent call last):
+  File "/venv/pyspark/worker.py", line 9, in main
+    process()
+  File "/app/jobs/delays.py", line 7, in minutes
+    return int(text)
+ValueError: invalid literal: 'ten'
+"""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        _TRACEBACK,
+        f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {_TRACEBACK} SQLSTATE: 38000",
+        f"[PYTHON_EXCEPTION] An exception was thrown: {_TRACEBACK.rstrip()} SQLSTATE: 38000",
+    ],
+    ids=["Spark 4.1", "Spark 4.2", "Spark 4.2, without an end of line"],
+)
+def test_exception_in_a_users_python_is_told_with_its_line(message: str) -> None:
+    inner = _Thrown("org.apache.spark.api.python.PythonException", message)
+    line = _told(_Thrown("SparkException", "Job aborted", inner))
+    assert line == "delays.py, line 7: ValueError: invalid literal: 'ten'"

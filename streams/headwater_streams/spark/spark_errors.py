@@ -23,6 +23,10 @@ _CANCELLED = re.compile(r"\[SPARK_JOB_CANCELLED\]|cancelled because SparkContext
 _GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*? reading file (?:file:/*(?=/))?(\S+?)\.? ")
 _MOST_CAUSES = 10
 _END_OF_STREAM = "java.io.EOFException"
+_OF_PYTHON = re.compile(r"org\.apache\.spark\.api\.python\.PythonException\b")
+_TRACEBACK = "Traceback (most recent call last):"
+"""The first line of an exception of a user's Python in Spark 4.1. In 4.2 a sentence precedes it, and a code follows."""
+_CODE = re.compile(r"\s*SQLSTATE: \w+\Z")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -45,7 +49,7 @@ def reason_of(error: BaseException) -> str | None:
     text = str(innermost.getMessage() or innermost.toString()).strip()
     if outer and text == _END_OF_STREAM:  # a Python worker has ended: the outer error says so
         text = str(outer[-1].getMessage() or text).strip()
-    if text.startswith("Traceback"):
+    if text.startswith(_TRACEBACK) or (_OF_PYTHON.match(str(innermost.toString())) and _TRACEBACK in text):
         return _of_python(text)
     return text.splitlines()[0].split(" SQLSTATE")[0]
 
@@ -114,7 +118,7 @@ def _causes(error: BaseException) -> Iterator[Any]:
 
 def _of_python(text: str) -> str:
     """The exception at the end of a traceback, and the last place in it that is not Spark's."""
-    lines = text.split("JVM stacktrace:", maxsplit=1)[0].rstrip().splitlines()
+    lines = _CODE.sub("", text.split("JVM stacktrace:", maxsplit=1)[0].rstrip()).splitlines()
     ends = [
         n
         for n, line in enumerate(lines)
