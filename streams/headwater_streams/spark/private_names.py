@@ -412,11 +412,6 @@ OF_PYTHON = (
         use="a JVM that ignores SIGTERM, and ends with Python",
     ),
     PrivatePython(
-        owner="pyspark.sql.pandas.types",
-        members=("to_arrow_type",),
-        use="the Arrow types of a reader of Protobuf",
-    ),
-    PrivatePython(
         owner="py4j.java_gateway",
         members=("JavaClass", "JavaMember"),
         use="classes that are looked up once",
