@@ -36,4 +36,4 @@ util.handle_worker_exception = handle_worker_exception  # before the workers' ow
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
-    manager()  # type: ignore[no-untyped-call]
+    manager()  # type: ignore[no-untyped-call, unused-ignore]  # typed since Spark 4.2
