@@ -8,14 +8,20 @@ from damaged_files import DAMAGES, with_checksum, write_batch, write_checkpoint
 from headwater.cli import main
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.stages.failing_rows import keep_failing, known_failing
-from headwater_streams.spark.checkpoint import first_lost, next_batch, read_offsets
+from headwater_streams.spark.checkpoint import (
+    first_lost,
+    id_of_query,
+    next_batch,
+    put_back_id,
+    read_offsets,
+)
 from headwater_streams.spark.checkpoint_damage import checkpoint_damage
 from headwater_streams.spark.damage_behind import damage_behind
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
 
 HARMLESS = {("metadata", "gone"), ("headwater.json", "gone"), ("commits/2", "gone"), ("sources/0/0", "gone")}
-"""Spark makes the id anew and runs the last batch again, which the table has; the rest a start writes again."""
+"""The id is made anew, and the last batch runs again, which the table has; the rest a start writes again."""
 
 
 @pytest.fixture
@@ -53,6 +59,20 @@ def test_damaged_file_is_told_with_its_job_and_the_verb(home: Home, name: str, d
         assert "headwater jobs renew delays" in str(found)
         assert "\n" not in str(found)
     assert checkpoint_damage(home.checkpoint("clean", 1), with_state=True) is None
+
+
+def test_id_of_a_query_that_is_gone_is_made_anew_once_batches_are_planned(home: Home) -> None:
+    checkpoint = home.checkpoint("delays", 1)
+    put_back_id(checkpoint)
+    assert id_of_query(checkpoint) == "a9"
+    (checkpoint / "metadata").unlink()
+    put_back_id(checkpoint)
+    again = id_of_query(checkpoint)
+    assert again not in (None, "a9"), "nor is it held against the checksum of the one before"
+    put_back_id(checkpoint)
+    assert id_of_query(checkpoint) == again
+    put_back_id(home.checkpoint("delays", 2))
+    assert id_of_query(home.checkpoint("delays", 2)) is None, "a query that has not begun"
 
 
 @pytest.mark.parametrize("lost", ["state", "state/0/1"])

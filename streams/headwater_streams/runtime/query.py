@@ -64,6 +64,7 @@ from headwater_streams.spark.checkpoint import (
     lost_batch_message,
     next_batch,
     plan_closing_batch,
+    put_back_id,
     read_offsets,
 )
 from headwater_streams.spark.damage_behind import damage_behind
@@ -222,6 +223,7 @@ class JobQuery:
             empty_batches=self._stage.writes_without_rows,
             before_1970=self._stage.is_stateful and next_batch(self._checkpoint)[1] < 0,
         )
+        put_back_id(self._checkpoint)
         with settings:
             self._query = trigger.start()
         self._context.step(self.job.name, "started", -1)

@@ -11,6 +11,7 @@ A file that is damaged raises `DamagedFileError`, whichever function reads it; s
 """
 
 import json
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from headwater_streams.base.ledger_entry import NO_WATERMARK_MS
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.damage import DamagedFileError
-from headwater_streams.storage.files import exists, matching, read_text
+from headwater_streams.storage.files import exists, matching, read_text, remove
 from headwater_streams.storage.stored_files import parsed_json, read_bytes
 
 if TYPE_CHECKING:
@@ -169,6 +170,22 @@ def id_of_query(checkpoint: Path) -> str | None:
     return query_id
 
 
+def put_back_id(checkpoint: Path) -> None:
+    """Gives a query that has planned batches another id, if the file of its id is gone.
+
+    Spark 4.1 does so itself. 4.2 refuses to start such a query, as some sinks recognise a batch by the query's id. Our
+    tables do not: they recognise it by a name of Headwater's own.
+    """
+    if not exists(checkpoint / "metadata") and last_planned(checkpoint) is not None:
+        remove(checkpoint / ".metadata.crc")  # Hadoop's checksum of the file that is gone
+        _write_id(checkpoint, str(uuid.uuid4()))
+
+
+def _write_id(checkpoint: Path, query_id: str) -> None:
+    with atomic_file(checkpoint / "metadata") as file:
+        file.write(json.dumps({"id": query_id}).encode())
+
+
 def next_version(offset: dict[str, Any]) -> int:
     """The first table version that a Delta source has not read yet.
 
@@ -203,8 +220,7 @@ def plan_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: Se
         metadata: The batch's metadata, Spark's `OffsetSeqMetadata` as JSON.
         sources: The end of the batch in each source, in plan order; None for one that has nothing yet.
     """
-    with atomic_file(checkpoint / "metadata") as file:
-        file.write(json.dumps({"id": query_id}).encode())
+    _write_id(checkpoint, query_id)
     with atomic_file(checkpoint / "offsets" / "0") as file:
         file.write("\n".join(["v1", metadata, *(line or "-" for line in sources)]).encode())
 

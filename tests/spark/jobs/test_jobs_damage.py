@@ -234,6 +234,20 @@ def test_missing_data_file_is_told_by_jobs_and_quality_and_made_again(
     assert [row for row in whole if row[1] != 12 and row not in now] == []
 
 
+@pytest.mark.parametrize("name", ["rows", "tumbling"])
+def test_query_whose_id_is_gone_goes_on_under_another(begun: Callable[[str], JobDriver], name: str) -> None:
+    kind, driver = _kind(name), begun(name)
+    before = _rows(driver, kind)
+    metadata = driver.home.checkpoint("story", 1) / "metadata"
+    assert metadata.with_name(".metadata.crc").exists() == (name == "rows"), "Spark has written one of them"
+    metadata.unlink()
+    _send_more(driver)
+    driver.run()
+    assert driver.audit() == []
+    assert metadata.exists()
+    assert _rows(driver, kind) != before
+
+
 def test_missing_data_file_is_told_by_a_backfill(begun: Callable[[str], JobDriver]) -> None:
     driver = begun("rows")
     context = driver.context
