@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater_streams.base.condition import AGGREGATES
 from headwater_streams.spark.expressions import column_of, expression_of
 from headwater_streams.spark.gateway import jvm_class, scala_object, to_list, to_seq
 from headwater_streams.spark.plain_ways import or_plainly
@@ -169,7 +170,7 @@ def _first_attribute(expression: Any) -> Any | None:
 
 def _guarded(spark: SparkSession, expression: Any, arguments: list[Any]) -> Any:
     """An expression whose aggregates' arguments are under `TryEval`; the arguments are added to `arguments`."""
-    if _kind(expression) == "UnresolvedFunction" and _is_aggregate(spark, expression):
+    if _kind(expression) == "UnresolvedFunction" and _is_aggregate(expression):
         return _with_children(spark, expression, lambda child: _argument(spark, child, arguments))
     return _with_children(spark, expression, lambda child: _guarded(spark, child, arguments))
 
@@ -184,12 +185,9 @@ def _argument(spark: SparkSession, expression: Any, arguments: list[Any]) -> Any
     return expression_of(_tried(expression)[_VALUE])
 
 
-def _is_aggregate(spark: SparkSession, function: Any) -> bool:
-    registry = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - PySpark shows no registry
-    name = to_list(function.nameParts())[-1]
-    identifier = jvm_class(spark, "org.apache.spark.sql.catalyst.FunctionIdentifier")(name)
-    info = registry.lookupFunction(identifier)
-    return bool(info.isDefined()) and str(info.get().getGroup()) == "agg_funcs"
+def _is_aggregate(function: Any) -> bool:
+    # By name: Spark 4.2's registry wants a catalog and a namespace, and puts some aggregates into another group.
+    return str(to_list(function.nameParts())[-1]).lower() in AGGREGATES
 
 
 def _is_safe(expression: Any) -> bool:

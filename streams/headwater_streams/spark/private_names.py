@@ -198,20 +198,9 @@ OF_THE_JVM = (
         plainly="none is written: contains and instr go from byte to byte",
     ),
     PrivateName(
-        owner=f"{_CATALYST}.FunctionIdentifier",
-        members=("new/1",),
-        use="whether a function of SQL is an aggregate",
-    ),
-    PrivateName(
-        owner=f"{_CATALYST}.analysis.FunctionRegistry",
-        members=("lookupFunction/1",),
-        use="the same",
-    ),
-    PrivateName(owner=f"{_CATALYST}.expressions.ExpressionInfo", members=("getGroup/0",), use="the same"),
-    PrivateName(
         owner=f"{_CATALYST}.analysis.UnresolvedFunction",
         members=("nameParts/0",),
-        use="the same",
+        use="whether a function of SQL is an aggregate",
     ),
     PrivateName(
         owner=f"{_SQL}.classic.ColumnNodeToExpressionConverter$",
@@ -237,17 +226,11 @@ OF_THE_JVM = (
             "createDataFrame/2",
             "internalCreateDataFrame/3",
             "parseDataType/1",
-            "sessionState/0",
             "setActiveSession/1",
             "streams/0",
         ),
-        use="frames and types that are made without Python, and the session's registries",
+        use="frames and types that are made without Python",
         plainly="a frame without rows is made by PySpark's createDataFrame; for the others none",
-    ),
-    PrivateName(
-        owner=f"{_SQL}.internal.SessionState",
-        members=("functionRegistry/0",),
-        use="whether a function of SQL is an aggregate",
     ),
     PrivateName(
         owner=f"{_SQL}.classic.StreamingQueryManager",
