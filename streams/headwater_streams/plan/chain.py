@@ -40,7 +40,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import Chain, JobPlan, Link, Operator
 from headwater_streams.plan.requirements import require_watermark
 from headwater_streams.plan.unions import inputs_under, marked, origin_of
-from headwater_streams.quality.columns import speaks_of
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark.frames import empty_frame
@@ -158,11 +158,8 @@ def with_steps(plan: JobPlan, spark: SparkSession) -> list[Job]:
 
 def _checks_over(job: Job, inputs: Sequence[DataFrame], *, is_last: bool) -> tuple[Check, ...]:
     """The checks of a job that speak of what one operator reads of its inputs; the last has those of the result."""
-    return tuple(
-        check
-        for check in job.checks
-        if (is_last if check.on == "output" else any(speaks_of(frame, check) for frame in inputs))
-    )
+    spoken = [check for frame in inputs for check in speaking_of(frame, job.checks)]
+    return tuple(check for check in job.checks if (is_last if check.on == "output" else check in spoken))
 
 
 def _link(

@@ -7,23 +7,29 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.check import Check
+from headwater_streams.sources.coordinates import ROW_COLUMNS
+from headwater_streams.spark.frames import empty_frame
+from headwater_streams.spark.hidden_columns import has_hidden, reveal
 
 
-def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The row checks whose columns the rows have."""
-
-    def speaks(check: Check) -> bool:
-        try:
-            rows.filter(F.expr(check.expression))
-        except AnalysisException:
-            return False
-        return True
-
-    return tuple(filter(speaks, checks))
+def speaking_of(frame: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The checks, of rows or of a batch, whose columns a frame has."""
+    if not checks:
+        return ()
+    empty = _without_rows(frame)
+    return tuple(check for check in checks if _speaks(empty, check))
 
 
-def speaks_of(frame: DataFrame, check: Check) -> bool:
-    """Whether a frame has the columns of a check, of rows or of a batch."""
+def _without_rows(frame: DataFrame) -> DataFrame:
+    """An empty frame with the same columns, coordinates included.
+
+    A select that cannot be analysed fails the observations of its frame (Spark 4.2), and a batch counts by these.
+    """
+    hidden = [name for name in ROW_COLUMNS if name not in frame.columns and has_hidden(frame, name)]
+    return empty_frame(frame.sparkSession, reveal(frame, hidden).schema)
+
+
+def _speaks(frame: DataFrame, check: Check) -> bool:
     try:
         frame.select(_aggregate(check))
     except AnalysisException:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -138,6 +139,26 @@ def test_python_function_over_batches_of_rows_is_narrowed_down_too(
     ((offset, reason),) = driver.rows("silver.kept__quarantine", "_offset", "_reason")
     assert offset == 13
     assert "ValueError: invalid literal for int() with base 10: 'x'" in reason
+
+
+def test_function_that_tries_a_column_which_is_not_there_counts_as_any_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    @hw.job(target=hw.delta("silver.kept"))
+    @hw.check("sold", "qty > 1", on="output", action="warn")
+    def kept(sales: DataFrame) -> DataFrame:
+        try:
+            return sales.select("id", "amount")
+        except AnalysisException:
+            return sales.select("id", "qty").filter("qty > 0")
+
+    driver = JobDriver(spark, tmp_path, [kept])
+    driver.send("sales", GOOD, GOOD | {"qty": 1}, GOOD | {"qty": 0}, b"bad")
+    driver.run()
+    assert driver.rows("silver.kept", "_offset", "qty") == [(0, 2), (1, 1)]
+    terms = {"read": 4, "written": 2, "filtered": 1, "quarantined": 1}
+    assert driver.accounting("silver.kept") == terms
+    assert driver.audit() == []
 
 
 def test_job_stops_where_more_records_fail_than_it_allows_or_at_the_first(

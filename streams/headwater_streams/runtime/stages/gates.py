@@ -12,7 +12,7 @@ from headwater_streams.base.check import On
 from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.plural import quantity
 from headwater_streams.plan.job import Job
-from headwater_streams.quality.columns import speaks_of
+from headwater_streams.quality.columns import speaking_of
 from headwater_streams.spark.guarded import judged, violates
 
 OUTPUT_METRIC = "headwater_output"
@@ -42,7 +42,7 @@ class CheckGate:
     def over(self, frame: DataFrame) -> "CheckGate":
         """The gate with the checks that speak of the frame's columns."""
         gate = copy(self)
-        gate._checks = [check for check in self._checks if speaks_of(frame, check)]  # noqa: SLF001 - a copy
+        gate._checks = list(speaking_of(frame, self._checks))  # noqa: SLF001 - a copy
         gate.warnings = []
         return gate
 

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -520,16 +521,19 @@ class _Counts:
             return {}
         try:
             return dict(observation.get)
+        except AnalysisException:
+            # A select in the function that could not be analysed, and was caught there, fails the observation of its
+            # frame since Spark 4.2; the pass itself was well.
+            return self._observed_apart(kind, name)
         except JvmError as error:
             if "java.lang.AssertionError" not in str(error):
                 raise
-        return self._observed_apart(kind, name)
+        # Spark saw that no row would come out of the pass, and left its places out.
+        return Counter() if kind == "result" else self._observed_apart(kind, name)
 
     def _observed_apart(self, kind: str, name: str) -> dict[str, Any]:
-        """Observes a place by itself that a pass left out, as Spark saw that no row would come out of it."""
+        """Observes a place once more, by itself."""
         rows, terms = self._observed[kind, name]
-        if kind == "result":
-            return Counter()
         self._observations[kind, name] = observation = Observation()
         rows.observe(observation, *terms).write.format("noop").mode("append").save()
         return dict(observation.get)
