@@ -1,6 +1,8 @@
 """What a suite expects of a table, and how its results are kept; nothing here is evaluated."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from headwater_streams.quality import Check, Outcome, SuiteResult, stored_results
@@ -110,3 +112,13 @@ def test_stored_results_are_in_order_of_table_and_version(tmp_path):
     ]
     assert [each.version for each in stored_results(tmp_path, "silver.b")] == [9, 10]
     assert stored_results(tmp_path, "silver.c") == []
+
+
+def test_library_is_imported_in_a_process_whose_main_module_has_no_file():
+    """PySpark 4.2 takes such a process for a doctest where Spark Connect is tried without grpc, and ends it."""
+    code = (
+        "from headwater_streams.quality.validation import import_great_expectations as ready; "
+        "print(ready().__name__, hasattr(__import__('__main__'), '__file__'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "great_expectations False\n"), done.stderr

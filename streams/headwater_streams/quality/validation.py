@@ -1,8 +1,10 @@
 """Has great-expectations evaluate a suite, in one pass where it can, and one by one where something raises."""
 
 import os
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +49,28 @@ def validate(
 def import_great_expectations() -> Any:
     """The library, without its analytics: it sends them unless the setting is made before the import."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _main_with_a_file():
         warnings.simplefilter("ignore")
         import great_expectations
     return great_expectations
+
+
+@contextmanager
+def _main_with_a_file() -> Iterator[None]:
+    """Gives the main module a file where it has none, as in `python -c`.
+
+    The library tries to import Spark Connect. Without grpc PySpark 4.2 ends a process with such a main module, and with
+    status 0, as it takes it for a doctest.
+    """
+    main = sys.modules["__main__"]
+    if hasattr(main, "__file__"):
+        yield
+        return
+    main.__file__ = "<string>"
+    try:
+        yield
+    finally:
+        del main.__file__
 
 
 def _with_verdicts(frame: "DataFrame", expected: Sequence[SqlExpectation]) -> tuple[SqlExpectation, ...]:
