@@ -32,7 +32,7 @@ _LAST_LINES = 40  # of the output of an installer that failed
 _LINE_CHARACTERS = 90  # of its last line, when it is silent
 
 TAKES = (
-    "once, two to seven minutes on 2 cores, most of them for PySpark (430 MB); seconds where all is cached"
+    "once, two to seven minutes on 2 cores, most of them for PySpark (450 MB); seconds where all is cached"
 )
 
 _PIP_DOWNLOADS = re.compile(r"\s*Downloading (?P<name>\S+?)(?:\.whl|\.tar\.gz|\.zip) \((?P<size>[^)]*)\)")

@@ -1,11 +1,12 @@
-"""Which garbage collector a session's driver is started with, which pages of memory, which compilers."""
+"""The garbage collector, the pages of memory and the compilers of a session's driver, and a warning it hides."""
 
+import warnings
 from pathlib import Path
 
 import pytest
 
 from headwater.stack import session
-from headwater.stack.session import java_conf
+from headwater.stack.session import java_conf, silence_pandas_warning
 
 EXTRA, DEFAULT = "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"
 
@@ -40,3 +41,13 @@ def test_java_is_not_given_a_second_collector(variable: str) -> None:
 def test_options_of_a_user_stand_as_they_are() -> None:
     assert java_conf({EXTRA: "-XX:+UseZGC -Xss8m"}, {}) == {}
     assert java_conf({DEFAULT: "-XX:TieredStopAtLevel=1"}, {}) == {}
+
+
+def test_pandas_warning_is_not_shown_to_who_runs_a_command() -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        silence_pandas_warning()
+        text = "PySpark does not yet fully support pandas >= 3.0.0. Some features may not work correctly."
+        warnings.warn(text, FutureWarning, stacklevel=1)
+        warnings.warn("another", FutureWarning, stacklevel=1)
+    assert [str(each.message) for each in shown] == ["another"]

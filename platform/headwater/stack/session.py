@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -199,6 +200,7 @@ def spark_session(
     ) | dict(extra or {})
     conf |= java_conf(conf, os.environ, is_brief=is_brief)
     require_master(conf["spark.master"])
+    silence_pandas_warning()
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
     with (
         launch_environment(java, here=_is_here(conf["spark.master"])),
@@ -215,6 +217,11 @@ def spark_session(
     few_round_trips(session)
     warn_without_worker(session)
     return session
+
+
+def silence_pandas_warning() -> None:
+    """PySpark 4.2 warns of pandas 3 in every process with a session, whether or not a column is computed with it."""
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
 def _silence_statement_errors() -> None:

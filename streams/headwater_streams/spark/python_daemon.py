@@ -3,7 +3,8 @@
 PySpark writes a number that announces an exception, then the exception's text as UTF-8. A function's error may quote
 half of a surrogate pair from a record; then only the number arrives. The JVM waits for the text, the worker waits for
 the JVM to close the connection, and the batch does not end, nor does a retry of it. Here characters that UTF-8 cannot
-encode are written as escapes. (Seen with PySpark 4.1: `pyspark.util.handle_worker_exception` and `pyspark.daemon`.)
+encode are written as escapes. (Seen with PySpark 4.1 and 4.2: `pyspark.util.handle_worker_exception` and
+`pyspark.daemon`.)
 """
 
 import io

@@ -16,9 +16,9 @@ if later rows keep one open that it would belong to. A row that is behind the wa
 where the session before it was written already, it begins a new one. Rows in time (not behind the watermark) get
 exactly the sessions that a batch over all of them gives.
 
-Spark 4.1 moves a condition on a session's bounds below its grouping, where it sees single rows in place of sessions. A
-job's function cannot have such a condition; where the function is called on a plain DataFrame, call `localCheckpoint()`
-on its result before such a filter.
+Spark (4.1, 4.2) moves a condition on a session's bounds below its grouping, where it sees single rows in place of
+sessions. A job's function cannot have such a condition; where the function is called on a plain DataFrame, call
+`localCheckpoint()` on its result before such a filter.
 """
 
 from collections.abc import Sequence

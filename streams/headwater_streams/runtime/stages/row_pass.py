@@ -319,7 +319,8 @@ class RowPass:
     def _marked(self, decoded: Decoded, verdicts: pa.Table | None) -> Decoded:
         if verdicts is None:
             return decoded
-        # Of a table in pieces Spark 4.1.3 reads none behind one without rows, such as a batch without a copy gives.
+        # Of a table in pieces Spark reads none behind one without rows, such as a batch without a copy gives: seen in
+        # 4.1.3 and 4.2.0.
         rows = decoded.frame.sparkSession.createDataFrame(verdicts.combine_chunks())
         key = [name for name in rows.columns if name != _VERDICT]
         marked = decoded.frame.join(F.broadcast(rows), key, "left")
