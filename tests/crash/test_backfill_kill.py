@@ -343,7 +343,7 @@ class World:
         if verb == "plan":
             self._planned(doing, done)
         elif verb == "verify":
-            assert done["passed"], done
+            assert done["passed"], [finding for finding in done["findings"] if not finding["ok"]]
         elif verb in ("swap", "rollback"):
             state = backfill.status(self.home, doing.id)["state"]
             assert state == ("swapped" if verb == "swap" else "rolled back")

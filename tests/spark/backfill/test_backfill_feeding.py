@@ -216,6 +216,29 @@ def test_rebuild_behind_another_asks_for_one_that_is_ready_and_reads_all_of_it(r
     assert backfill.verify(ran.context, behind, bind(long)).passed
 
 
+def test_rebuild_behind_another_passes_where_the_live_jobs_have_read_more_before_it_was_planned(
+    ran: JobDriver, drive: Callable[..., JobDriver]
+) -> None:
+    first = rebuild(ran, in_seconds(), swap=False)
+    ran.send("departures", event("11:10", "UA", 70))
+    ran.run()  # both live jobs read what the first rebuild has not
+    second = backfill.plan_rebuild(ran.context, bind(long), behind=[first]).id
+    backfill.run(ran.context, second, bind(long))
+    verdict = backfill.verify(ran.context, second, bind(long))
+    assert verdict.passed, verdict.findings
+    (covered,) = [finding.detail for finding in verdict.findings if finding.name == "offsets covered"]
+    assert covered == (
+        f"all 5 offsets that the live job had read when it was planned, but 1 that {first} had not read: they come "
+        "after the swaps"
+    )
+    for planned in (first, second):
+        backfill.swap(ran.context, planned)
+    drive(in_seconds(), long).run()
+    long_ones = [(0, 600), (1, 50), (3, 1000), (4, 40), (5, 700)]
+    assert ran.rows("gold.long", "_offset", "delay_minutes") == long_ones
+    assert ran.audit() == []
+
+
 def test_rebuild_taken_back_lets_the_jobs_behind_it_go_on(
     ran: JobDriver, drive: Callable[..., JobDriver]
 ) -> None:
