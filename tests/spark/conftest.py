@@ -35,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         name: value for name, value in SMALL_BATCHES.items() if name != "spark.driver.defaultJavaOptions"
     }
     remove_old_homes()
-    settings["spark.driver.memory"] = "3g"  # of 2, which a job has, little was left behind some 800 tests
+    settings["spark.driver.memory"] = "4g"  # a job has 2; Spark keeps something of each query that has ended
     with session_of_tests(tmp_path_factory.mktemp("spark"), settings) as session:
         yield session
 
