@@ -15,7 +15,7 @@ from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
 from headwater.cli._backfill_run import hint_on_interrupt
 from headwater.errors import UsageError
-from headwater_streams.backfill.history import intersection, read_history, require_none_half_done
+from headwater_streams.backfill.history import read_history, require_none_half_done
 from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, FurtherTable, PinnedInput
@@ -25,7 +25,7 @@ from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
 from headwater_streams.backfill.verdict import Verdict
-from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, intersection
 from headwater_streams.ledger.repairs import half_done
 from headwater_streams.plan.job import bind
 from headwater_streams.storage.damage import DamagedFileError

@@ -1,8 +1,8 @@
 """Which offsets the batches before one read, as far as their records may be as young as a time."""
 
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
-from headwater_streams.runtime.stages.read_before import overlap, read_before, still_available
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, intersection
+from headwater_streams.runtime.stages.read_before import read_before
 
 _US = 1_000_000
 
@@ -59,11 +59,11 @@ def test_other_topics_are_no_matter_and_the_batch_itself_is_not_before_it() -> N
 
 def test_what_the_topics_lost_is_left_out() -> None:
     read = {"sales": {0: (0, 30), 1: (0, 7), 2: (3, 4)}, "gone": {0: (0, 1)}}
-    assert still_available(read, {"sales": {0: (12, 99), 1: (7, 9)}}) == {"sales": {0: (12, 30)}}
+    assert intersection(read, {"sales": {0: (12, 99), 1: (7, 9)}}) == {"sales": {0: (12, 30)}}
 
 
 def test_ranges_overlap_where_an_offset_is_in_both() -> None:
     some = {"sales": {0: (5, 9), 1: (0, 3)}}
-    assert overlap(some, {"sales": {0: (8, 20)}})
-    assert not overlap(some, {"sales": {0: (9, 20), 2: (0, 3)}, "returns": {1: (0, 3)}})
-    assert not overlap(some, {})
+    assert intersection(some, {"sales": {0: (8, 20)}})
+    assert not intersection(some, {"sales": {0: (9, 20), 2: (0, 3)}, "returns": {1: (0, 3)}})
+    assert not intersection(some, {})

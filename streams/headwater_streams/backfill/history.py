@@ -14,6 +14,7 @@ from headwater_streams.base.ledger_entry import (
     LedgerEntry,
     Ranges,
     SourceRange,
+    count_of,
     merge_ranges,
 )
 from headwater_streams.ledger.log import Commit, lineage, since_rebuilt
@@ -237,22 +238,6 @@ def ranges_of(sources: Iterable[SourceRange]) -> dict[str, dict[int, tuple[int, 
         topic: {partition: pair for partition, pair in partitions.items() if pair[0] < pair[1]}
         for topic, partitions in merged.items()
     }
-
-
-def intersection(one: Ranges, other: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
-    """The offsets that are in both."""
-    common: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic, partitions in one.items():
-        for partition, (start, end) in partitions.items():
-            low, high = other.get(topic, {}).get(partition, (0, 0))
-            if max(start, low) < min(end, high):
-                common.setdefault(topic, {})[partition] = (max(start, low), min(end, high))
-    return common
-
-
-def count_of(ranges: Ranges) -> int:
-    """How many offsets ranges hold."""
-    return sum(end - start for partitions in ranges.values() for start, end in partitions.values())
 
 
 def _pieces(sources: Iterable[SourceRange], covered: dict[tuple[str, int], IntervalSet]) -> list[Ranges]:

@@ -339,6 +339,22 @@ def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
     return merged
 
 
+def intersection(one: Ranges, other: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
+    """The offsets that are in both."""
+    common: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partitions in one.items():
+        for partition, (start, end) in partitions.items():
+            low, high = other.get(topic, {}).get(partition, (0, 0))
+            if max(start, low) < min(end, high):
+                common.setdefault(topic, {})[partition] = (max(start, low), min(end, high))
+    return common
+
+
+def count_of(ranges: Ranges) -> int:
+    """How many offsets ranges hold."""
+    return sum(end - start for partitions in ranges.values() for start, end in partitions.values())
+
+
 def gone_of(
     read: Mapping[int, tuple[int, int]], available: Mapping[int, tuple[int, int]]
 ) -> dict[int, tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from headwater_streams.backfill.change import changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
-from headwater_streams.backfill.history import TableHistory, count_of, intersection, read_history
+from headwater_streams.backfill.history import TableHistory, read_history
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.rebuild.behind import made_aside, require_unswapped, unread
 from headwater_streams.backfill.rebuild.parts import planned_part
@@ -12,7 +12,7 @@ from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
 from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
-from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, count_of, intersection, merge_ranges
 from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.audit import audit_table

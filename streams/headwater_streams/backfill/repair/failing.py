@@ -9,9 +9,8 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.backfill.history import intersection
 from headwater_streams.backfill.repair.input import first_to_last
-from headwater_streams.base.ledger_entry import LedgerEntry, merge_ranges
+from headwater_streams.base.ledger_entry import LedgerEntry, intersection, merge_ranges
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.stages.failing_pairs import find_all_failing, merged
 from headwater_streams.runtime.stages.failing_rows import FailingByInput

@@ -7,7 +7,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.history import TableHistory, intersection
+from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.pinning import pinned_table
@@ -15,7 +15,7 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.values import Span
 from headwater_streams.base.errors import DataLossError
-from headwater_streams.base.ledger_entry import Ranges, gone_of
+from headwater_streams.base.ledger_entry import Ranges, gone_of, intersection
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.sources.decode import RecordDecoder, needless, value_schema

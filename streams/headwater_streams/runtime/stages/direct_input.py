@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import in_micros
-from headwater_streams.base.ledger_entry import LedgerEntry, Partitions, Ranges
+from headwater_streams.base.ledger_entry import LedgerEntry, Partitions, Ranges, intersection
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL, SINCE
 from headwater_streams.runtime.generations import starts_of
@@ -23,7 +23,7 @@ from headwater_streams.runtime.stages.failing_rows import in_ranges, known_faili
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import KeptInput
 from headwater_streams.runtime.stages.narrowing import problem_of
-from headwater_streams.runtime.stages.read_before import overlap, read_before, still_available
+from headwater_streams.runtime.stages.read_before import read_before
 from headwater_streams.runtime.stages.stateful import (
     LATE,
     NEWEST,
@@ -120,7 +120,7 @@ class DirectInput(StatefulInput):
         """See `StatefulInput`; rows that the topic has lost since are not among them."""
         entries, source = self._batches(), batch_input.source
         ranges = read_before(entries, source, None if times_us is None else times_us[0], self._delay_us)
-        ranges = still_available(ranges, {topic: self._context.source.partitions(topic) for topic in ranges})
+        ranges = intersection(ranges, {topic: self._context.source.partitions(topic) for topic in ranges})
         decoded = self._read(ranges)
         failing = in_ranges(known_failing(self._checkpoint).get(self.name, {}), ranges)
         if failing:
@@ -140,7 +140,7 @@ class DirectInput(StatefulInput):
         watermark = F.lit(None).cast("timestamp")
         for entry in entries:
             for source in entry.sources:
-                is_needed = source.topic == topic and overlap(source.ranges, ranges)
+                is_needed = source.topic == topic and intersection(source.ranges, ranges)
                 if is_needed and entry.accounting[source.input]["late"]:
                     at_us = entry.watermark_ms * _US_PER_MS + self._beyond_us
                     is_of_batch = _is_in(source.ranges)

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import in_micros
-from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.ledger_entry import Ranges, count_of
 from headwater_streams.operators.joins.columns import READ_BEFORE
 from headwater_streams.operators.joins.interval import PAIR, IntervalJoin, pairs_of
 from headwater_streams.operators.recording import recording
@@ -26,7 +26,6 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.failing_rows import FailingByInput, find_failing
 from headwater_streams.runtime.stages.narrowing import (
     Place,
-    count_offsets,
     is_of_others,
     key_of,
     may_be_of_rows,
@@ -85,7 +84,7 @@ def find_failing_pairs(
         RowErrorsError: There are more of them than the job allows.
     """
     assert isinstance(plan.operator, IntervalJoin)
-    records = sum(map(count_offsets, ranges.values()))
+    records = sum(map(count_of, ranges.values()))
     most = plan.job.max_errors.most(records, batches)
     sooner = [(side, place) for side, name in enumerate(plan.sides) for place in preferred.get(name, ())]
     failing: dict[str, dict[Place, str]] = {}

@@ -101,7 +101,12 @@ def failing_places(
         Exception: The error, where no record is to blame, or the job stops at one.
         RowErrorsError: There are more of them than the job allows.
     """
-    stretches = _stretches(ranges)
+    stretches = [
+        (topic, partition, start, end)
+        for topic, partitions in sorted(ranges.items())
+        for partition, (start, end) in sorted(partitions.items())
+        if start < end
+    ]
     if not stretches or not may_be_of_rows(job, error):
         raise error
     places = [(topic, partition) for topic, partition, _, _ in stretches]
@@ -220,20 +225,6 @@ class _Search:
 def _numbers(numbers: Sequence[int]) -> Column:
     """An array that Spark hands to its code, and does not write into it."""
     return F.split(F.lit(",".join(map(str, numbers))), ",").cast("array<bigint>")
-
-
-def count_offsets(ranges: Ranges) -> int:
-    """How many offsets some ranges have."""
-    return _count(_stretches(ranges))
-
-
-def _stretches(ranges: Ranges) -> list[_Stretch]:
-    return [
-        (topic, partition, start, end)
-        for topic, partitions in sorted(ranges.items())
-        for partition, (start, end) in sorted(partitions.items())
-        if start < end
-    ]
 
 
 def _count(stretches: Sequence[_Stretch]) -> int:

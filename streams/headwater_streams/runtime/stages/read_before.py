@@ -1,6 +1,6 @@
 """The offsets that the batches before one read, as far as their records may still matter to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 
@@ -42,29 +42,3 @@ def _end_us(entry: LedgerEntry, source: SourceRange, delay_us: int) -> float:
     if watermark_ms is None:
         return float("inf")
     return (watermark_ms + delay_us // _US_PER_MS + 1) * _US_PER_MS
-
-
-def still_available(ranges: Ranges, available: Mapping[str, Mapping[int, tuple[int, int]]]) -> Ranges:
-    """The part of some ranges that the topics still hold.
-
-    Args:
-        ranges: The ranges.
-        available: The partitions of each topic, with their earliest and their next offset.
-    """
-    kept: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic, partitions in ranges.items():
-        for partition, (start, end) in partitions.items():
-            earliest, following = available.get(topic, {}).get(partition, (end, end))
-            if max(start, earliest) < min(end, following):
-                kept.setdefault(topic, {})[partition] = (max(start, earliest), min(end, following))
-    return kept
-
-
-def overlap(some: Ranges, others: Ranges) -> bool:
-    """Whether an offset is in both."""
-    return any(
-        max(start, others[topic][partition][0]) < min(end, others[topic][partition][1])
-        for topic, partitions in some.items()
-        for partition, (start, end) in partitions.items()
-        if partition in others.get(topic, {})
-    )

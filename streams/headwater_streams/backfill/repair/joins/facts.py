@@ -5,7 +5,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.history import TableHistory, intersection
+from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.input import (
@@ -23,7 +23,7 @@ from headwater_streams.backfill.repair.pinning import is_of_input, pin_told_apar
 from headwater_streams.backfill.repair.rejected import rejected_among
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
-from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, intersection, merge_ranges
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext

@@ -17,14 +17,13 @@ Everything here is decided by facts; `facts` has what fills them.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headwater_streams.backfill.history import count_of, intersection
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.input import refused_range, unread
 from headwater_streams.backfill.repair.joins.alone import keeps_rights, of_one_topic
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.store import NothingToRepairError
-from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, count_of, intersection, merge_ranges
 from headwater_streams.base.plural import quantity
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import Place

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.diff import distinct_offsets
-from headwater_streams.backfill.history import count_of
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.ledger_entry import LedgerEntry, count_of
 from headwater_streams.base.plural import quantity
 from headwater_streams.runtime.context import StageContext
 

@@ -8,7 +8,7 @@ Everything here is decided by facts; `facts` has what fills them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headwater_streams.backfill.history import LiveBatch, TableHistory, count_of, intersection
+from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.input import gone_from, refused_range, unreadable
 from headwater_streams.backfill.repair.rejected import RejectedOf, rejected_to_mend
@@ -16,7 +16,7 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.values import LiveBatchId, Span
 from headwater_streams.base.errors import DataLossError
-from headwater_streams.base.ledger_entry import Ranges, merge_ranges, spelled
+from headwater_streams.base.ledger_entry import Ranges, count_of, intersection, merge_ranges, spelled
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.lookups import Versions
 from headwater_streams.sources.coordinates import TIMESTAMP
