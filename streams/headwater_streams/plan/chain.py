@@ -158,7 +158,8 @@ def with_steps(plan: JobPlan, spark: SparkSession) -> list[Job]:
 
 def _checks_over(job: Job, inputs: Sequence[DataFrame], *, is_last: bool) -> tuple[Check, ...]:
     """The checks of a job that speak of what one operator reads of its inputs; the last has those of the result."""
-    spoken = [check for frame in inputs for check in speaking_of(frame, job.checks)]
+    of_inputs = [check for check in job.checks if check.on != "output"]
+    spoken = [check for frame in inputs for check in speaking_of(frame, of_inputs)]
     return tuple(check for check in job.checks if (is_last if check.on == "output" else check in spoken))
 
 
