@@ -138,14 +138,16 @@ def _wanted(context: StageContext, planned: RebuildPlan, live: TableHistory) -> 
         planned: The plan.
         live: What the live job had read by then.
     """
+    read = live.read_ranges()
     aside = made_aside(context.home, planned.behind)
+    if not aside:
+        return read, ""
     tables = {each.name for each in aside}
     made = merge_ranges([read_history(each.made, each.name).read_ranges() for each in aside])
+    direct = live.read_ranges(of=lambda source: source.table not in tables)
     through = live.read_ranges(of=lambda source: source.table in tables)
-    wanted = merge_ranges(
-        [live.read_ranges(of=lambda source: source.table not in tables), intersection(through, made)]
-    )
-    rest = count_of(live.read_ranges()) - count_of(wanted)
+    wanted = merge_ranges([direct, intersection(through, made)])
+    rest = count_of(read) - count_of(wanted)
     if not rest:
         return wanted, ""
     return wanted, f", but {rest:,} that {', '.join(planned.behind)} had not read: they come after the swaps"
