@@ -137,6 +137,15 @@ def blamed(driver: JobDriver) -> set[tuple[str, int]]:
     return {(topic, offset) for topic, offset, *_ in found}
 
 
+def swap_in(driver: JobDriver, planned: str, job: Job) -> None:
+    """Runs a backfill, swaps it in, and sees to it that what it made was computed once more."""
+    backfill.run(driver.context, planned, job)
+    verdict = backfill.verify(driver.context, planned, job, recompute="all")
+    assert verdict.passed, verdict.findings
+    assert [f.name for f in verdict.findings if f.name == "recomputed"], verdict.notes
+    backfill.swap(driver.context, planned, accept_diff=verdict.digest)
+
+
 KINDS: dict[str, Callable[[Path], Job]] = {
     "inner": lambda _: of_topics(),
     "counted late": lambda _: of_topics(late="count"),
@@ -168,11 +177,7 @@ def test_one_row_of_each_pair_that_raises_goes_to_quarantine(
         return  # a rebuild has no late row where these are only counted
     # A rebuild reads all in one batch, and blames the same rows; so does what recomputes it.
     planned = backfill.plan_rebuild(driver.context, job)
-    backfill.run(driver.context, planned.id, job)
-    verdict = backfill.verify(driver.context, planned.id, job, recompute="all")
-    assert verdict.passed, verdict.findings
-    assert [f.name for f in verdict.findings if f.name == "recomputed"], verdict.notes
-    backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
+    swap_in(driver, planned.id, job)
     assert blamed(driver) == {*BLAMED}
     later = {"sales": [row(100, 1, "20:13")], "returns": [back(100, 0, "20:14")]}
     run(JobDriver(spark, tmp_path / "home", [job]), later)
@@ -205,11 +210,7 @@ def test_repair_takes_the_rows_back_where_the_mended_function_raises_no_more(
     still = {*BLAMED, ("returns", 32)}
     for job, left in ((of_topics("left"), still), (mended, set[tuple[str, int]]())):
         planned = backfill.plan(driver.context, job)
-        backfill.run(driver.context, planned.id, job)
-        verdict = backfill.verify(driver.context, planned.id, job, recompute="all")
-        assert verdict.passed, verdict.findings
-        assert [f.name for f in verdict.findings if f.name == "recomputed"], verdict.notes
-        backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
+        swap_in(driver, planned.id, job)
         assert blamed(driver) == left
         assert driver.audit() == []
     assert {(50, 1, 0, None), (60, 0, 2, None), (70, 1, 0, None), (95, 0, 2, None)} <= {*rows_of(driver)}
