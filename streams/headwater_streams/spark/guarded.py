@@ -30,7 +30,6 @@ _SAFE = frozenset({
 })  # fmt: skip
 """Expressions that cannot raise where their children cannot; casts that lose nothing come on top."""
 _AGGREGATE, _VALUE = "Aggregate", "value"
-_GREATEST_HASH = 2**31 - 1
 
 
 def violates(condition: str, rows: DataFrame | None = None) -> Column:
@@ -155,7 +154,8 @@ def _tried(expression: Any, always: Column | None = None) -> Column:
         named = _first_attribute(expression)
         if named is None:
             return tried
-        always = F.hash(column_of(named)) <= _GREATEST_HASH
+        # Of any type: no hash is made of a MAP or a VARIANT.
+        always = F.size(F.array_repeat(column_of(named), 1)) == 1
     return F.when(always, tried)
 
 

@@ -168,6 +168,41 @@ def test_rows_for_which_a_check_raises_count_as_failing_as_in_a_job(spark, rows,
         assert (outcome.error is None) == (raising is None), check.expression
 
 
+OF_EVERY_TYPE = {
+    "INT": ("1", "100 / (c - 1) > 0"),
+    "STRING": ("'x'", "CAST(c AS INT) > 0"),
+    "BINARY": ("x'00'", "CAST(hex(c) AS INT) / 0 > 0"),
+    "DATE": ("date'2026-01-01'", "day(c) / 0 > 0"),
+    "ARRAY<STRING>": ("array('x')", "CAST(c[0] AS INT) > 0"),
+    "STRUCT<f: STRING>": ("named_struct('f', 'x')", "CAST(c.f AS INT) > 0"),
+    "MAP<STRING, STRING>": ("map('k', 'x')", "CAST(c['k'] AS INT) > 0"),
+    "ARRAY<MAP<STRING, STRING>>": ("array(map('k', 'x'))", "CAST(c[0]['k'] AS INT) > 0"),
+    "STRUCT<m: MAP<STRING, STRING>>": ("named_struct('m', map('k', 'x'))", "CAST(c.m['k'] AS INT) > 0"),
+    "VARIANT": ("""parse_json('{"k": "x"}')""", "variant_get(c, '$.k', 'int') > 0"),
+    "INTERVAL DAY": ("INTERVAL '3' DAY", "c / 0 > c"),
+}  # fmt: skip
+"""A value of each type, and a check of it that raises."""
+
+
+@pytest.mark.parametrize("kind", OF_EVERY_TYPE)
+def test_check_that_raises_is_told_whatever_the_type_of_its_column(spark, kind):
+    value, condition = OF_EVERY_TYPE[kind]
+    rows = spark.sql(f"SELECT CAST({value} AS {kind}) AS c")
+    gate = CheckGate(
+        job_of(
+            Check("row", condition, action="warn"),
+            Check("batch", f"count_if({condition}) = 0", level="batch", action="warn"),
+        ),
+        "output",
+    )
+    gate.judge_rows(rows, 0)
+    told = " ".join(gate.warnings)
+    assert rows.select(violates(condition, rows), violates(condition)).first() == (True, True)
+    assert "'row'" in told
+    assert "'batch'" in told
+    assert "cannot be worked out" in told
+
+
 def test_check_that_cannot_be_worked_out_fails_alone_with_its_reason(spark, home):
     checks = [
         Check("share", "sum(n) / (count(*) - 4) < 0.5", level="batch", action="fail"),
