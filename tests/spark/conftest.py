@@ -1,5 +1,6 @@
 """One Spark session for all tests of this folder, and a driver for jobs: the fixtures of `headwater jobs test`."""
 
+import gc
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -38,6 +39,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings["spark.driver.memory"] = "4g"  # a job has 2; Spark keeps something of each query that has ended
     with session_of_tests(tmp_path_factory.mktemp("spark"), settings) as session:
         yield session
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended_queries_are_let_go() -> Iterator[None]:
+    """Python's end of a query that is over holds Java's, about 2 MB, until Python looks for cycles; among the many
+    objects of a test process it seldom does."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

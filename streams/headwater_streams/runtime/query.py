@@ -122,10 +122,20 @@ def _held_weakly(run_batch: Callable[[DataFrame, int], None]) -> Callable[[DataF
     the other's end of the query, with its session and its plans, for as long as they live."""
     method = weakref.WeakMethod(run_batch)
 
-    def run(df: DataFrame, batch: int) -> None:
+    def error_of(df: DataFrame, batch: int) -> RuntimeError | None:
         bound = method()
         assert bound is not None, "the runner holds its queries"
-        bound(df, batch)
+        try:
+            bound(df, batch)
+        except BaseException as error:  # py4j answers an Exception only; the JVM would wait for ever
+            return RuntimeError(f"{type(error).__name__}: {error}")
+        return None
+
+    def run(df: DataFrame, batch: int) -> None:
+        # PySpark keeps the error that it is given, and a traceback keeps the variables of all calls on its way.
+        error = error_of(df, batch)
+        if error is not None:
+            raise error
 
     return run
 
@@ -349,13 +359,9 @@ class JobQuery:
         try:
             with self._turn.of_batch():
                 self._one_batch(df, batch)
-        except Exception as error:
-            self._failure = error
-            raise
         except BaseException as error:
             self._failure = error
-            # py4j's callback thread answers the JVM only for exceptions; the JVM would wait for ever.
-            raise RuntimeError(f"{type(error).__name__} in a batch") from error
+            raise
         finally:
             self._in_batch.clear()
 

@@ -1,7 +1,9 @@
 """Row-by-row jobs: decoding, deduplication, quarantine, checks, exactly once."""
 
+import contextlib
 import gc
 import random
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -293,15 +295,26 @@ def test_row_job_failing_batch_check_commits_nothing(drive: Callable[..., JobDri
     assert driver.rows("silver.plain") == []
 
 
-def test_row_job_query_that_has_ended_is_let_go(drive: Callable[..., JobDriver]) -> None:
+@pytest.mark.parametrize("delay", [7, 700], ids=["well", "of a failed batch"])
+def test_row_job_query_that_has_ended_is_let_go_by_both_vms(
+    drive: Callable[..., JobDriver], delay: int
+) -> None:
     driver = drive(plain)
-    driver.send("departures", event(1), timestamp=AT)
+    driver.send("departures", event(1, delay_minutes=delay), timestamp=AT)
     runner = JobRunner(driver.context, [bind(plain)], progress_every_s=None)
-    runner.run_once()
-    (query,) = [weakref.ref(query) for query in runner.queries.values()]
-    assert query() is not None
-    del runner
+    with contextlib.suppress(CheckFailedError):
+        runner.run_once()
+    jvm: Any = driver.context.spark._jvm
+    (query,) = runner.queries.values()
+    assert (query.failure() is None) == (delay == 7)
+    of_jvm = jvm.java.lang.ref.WeakReference(query._query._jsq.streamingQuery())
+    of_python = weakref.ref(query)
+    del runner, query
     gc.collect()
-    assert query() is None, (
-        "the two VMs would keep the query, its session and its plans for as long as they live"
-    )
+    assert of_python() is None
+    until = time.monotonic() + 30
+    while of_jvm.get() is not None and time.monotonic() < until:
+        gc.collect()
+        jvm.java.lang.System.gc()
+        time.sleep(0.2)
+    assert of_jvm.get() is None, "its session and its plans would be kept for as long as the VMs live"
