@@ -126,16 +126,18 @@ def keep_failing(checkpoint: Path, batch: int, failing: FailingByInput) -> None:
 
 def carry_failing(before: Path, checkpoint: Path) -> None:
     """Copies the failing rows of a generation to the next one, which reads its rows again or goes on from them."""
-    known = known_failing(before)
-    if known:
-        _write(checkpoint / FOLDER / _BEFORE, known)
+    _carry(before, checkpoint / FOLDER)
 
 
 def carry_blamed(before: Path, checkpoint: Path) -> None:
     """Copies the failing rows of a generation to its rebuild, which is to blame the same row of each pair."""
+    _carry(before, checkpoint / FOLDER / _REBUILT)
+
+
+def _carry(before: Path, folder: Path) -> None:
     known = known_failing(before)
     if known:
-        _write(checkpoint / FOLDER / _REBUILT / _BEFORE, known)
+        _write(folder / _BEFORE, known)
 
 
 def blamed_before(checkpoint: Path) -> dict[str, dict[Place, str]]:
