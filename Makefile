@@ -32,7 +32,7 @@ check: setup lint types contracts commits  ## Minutes: what needs no Spark, for 
 test: setup lint types contracts  ## A quarter of an hour: the story of each capability once, for each push
 	@$(PYTEST) --lane test --durations 10 tests $(ARGS)
 
-test-all: setup lint types contracts  ## An hour: everything; PARTS="backfill clients" runs some parts of it
+test-all: setup lint types contracts  ## An hour and a half: everything; PARTS="backfill clients" runs some parts of it
 	@$(PYTEST) --durations 10 $(call paths,$(PARTS)) $(ARGS)
 
 test-failed: setup  ## What failed in the last run, alone; LANE=all where that was test-all's
