@@ -7,7 +7,7 @@ from google.protobuf import descriptor_pb2
 
 import headwater as hw
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.loader import load_jobs
+from headwater_streams.loader import load_each, load_jobs
 
 _HEAD = """
 import headwater as hw
@@ -121,3 +121,84 @@ def test_load_jobs_files_of_a_format_lie_beside_the_module(
     described = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     (tmp_path / "jobs" / "click.desc").write_bytes(described)
     assert form("protobuf('click.desc', 'Click')") == hw.protobuf(tmp_path / "jobs" / "click.desc", "Click")
+
+
+def _left_out(*references: str) -> tuple[list[str], list[tuple[str, dict[str, tuple[str, ...]]]]]:
+    """The jobs that can be loaded, and of each thing that cannot: what is said of it, and which jobs it is about."""
+    loaded = load_each(references)
+    return [job.name for job in loaded.jobs], [(str(each.error), dict(each.jobs)) for each in loaded.left_out]
+
+
+def test_load_each_wrong_module_leaves_the_jobs_of_the_others(tmp_path: Path) -> None:
+    good = _module(tmp_path, _HEAD + _JOB.format(table="clicks", more="", name="clean"), "good.py")
+    syntax = _module(tmp_path, "def broken(:\n", "syntax.py")
+    late = _module(
+        tmp_path, _HEAD + _JOB.format(table="a", more="", name="one") + "raise OSError('gone')\n", "late.py"
+    )
+    jobs, wrong = _left_out(syntax, good, late)
+    assert jobs == ["clean"]
+    (first, of_first), (second, of_second) = wrong
+    assert "syntax.py, line 1: invalid syntax" in first
+    assert of_first == {}
+    assert "late.py, line 8: OSError: gone" in second
+    assert of_second == {"one": ("silver.a",)}, "what it had declared before, for those who read its tables"
+    assert [each.file for each in load_each([syntax, late]).left_out] == [syntax, late]
+
+
+def test_load_each_says_of_every_job_of_a_module_what_is_wrong(tmp_path: Path) -> None:
+    text = _HEAD + "".join(
+        _JOB.format(table=name, more="", name=name).replace("(clicks):", f"({parameter}):")
+        for name, parameter in [("one", "visits"), ("two", "clicks"), ("three", "views")]
+    )
+    jobs, wrong = _left_out(_module(tmp_path, text))
+    assert jobs == ["two"]
+    assert [of for _, of in wrong] == [{"one": ("silver.one",)}, {"three": ("silver.three",)}]
+    assert "no input for the parameter 'visits'" in wrong[0][0]
+    assert "no input for the parameter 'views'" in wrong[1][0]
+    path = str(tmp_path / "jobs.py")
+    assert _left_out(f"{path}:two") == (["two"], [])
+    assert [job for job, _ in [*_left_out(f"{path}:one")[1]]] == [wrong[0][0]]
+    with pytest.raises(JobDefinitionError, match="no job 'four'; its jobs are two, one, three"):
+        load_each([f"{path}:four"])
+
+
+def test_load_each_says_of_every_statement_of_a_sql_file_what_is_wrong(tmp_path: Path) -> None:
+    text = """CREATE STREAMING TABLE silver.a AS SELECT who FROM topic('clicks', schema => 'who STRING');
+CREATE STREAMING TABLE silver.b AS SELECT who FROM topic('clicks', shema => 'who STRING; x');
+CREATE OR REFRESH STREAMING TABLE silver.c WITH (mod = 'x') AS SELECT who FROM silver.a;
+CREATE STREAMING TABLE ;
+CREATE STREAMING TABLE silver.d AS SELECT who FROM silver.c"""
+    path = _module(tmp_path, text, "jobs.sql")
+    jobs, wrong = _left_out(path)
+    assert jobs == ["a", "d"]
+    assert [of for _, of in wrong] == [{"b": ("silver.b",)}, {"c": ("silver.c",)}, {}]
+    assert [
+        line in error for line, (error, _) in zip(["line 2", "line 3", "line 4"], wrong, strict=True)
+    ] == [True] * 3
+    assert len(_left_out(f"{path}:e")[1]) == 3, "one of these may have that name"
+    (tmp_path / "jobs.sql").write_text("CREATE STREAMING TABLE silver.a AS SELECT 'who")
+    assert _left_out(path)[0] == []
+
+
+def test_load_each_jobs_that_clash_are_left_out_and_no_others(tmp_path: Path) -> None:
+    one = _module(
+        tmp_path,
+        _HEAD + _JOB.format(table="a", more="", name="one") + _JOB.format(table="b", more="", name="two"),
+        "one.py",
+    )
+    other = _module(
+        tmp_path,
+        _HEAD + _JOB.format(table="A", more="", name="three") + _JOB.format(table="c", more="", name="four"),
+        "other.py",
+    )
+    jobs, wrong = _left_out(one, other)
+    assert jobs == ["two", "four"]
+    ((message, of),) = wrong
+    assert "write silver.a and silver.A, which are one name" in message
+    assert of == {"one": ("silver.a",), "three": ("silver.A",)}
+
+
+def test_load_each_reference_that_names_nothing_is_refused(tmp_path: Path) -> None:
+    good = _module(tmp_path, _HEAD + _JOB.format(table="clicks", more="", name="clean"))
+    with pytest.raises(JobDefinitionError, match=r"no job module 'nowhere\.py'"):
+        load_each([good, "nowhere.py"])

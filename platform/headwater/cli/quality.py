@@ -230,15 +230,11 @@ def _job_folders() -> list[Path]:
 
 def _job_of(table: str, folders: "Sequence[Path]") -> "Job | None":
     from headwater.running.environment import job_files
-    from headwater_streams.base.errors import JobDefinitionError
-    from headwater_streams.loader import load_jobs
+    from headwater_streams.loader import load_each
 
     for module in (path for folder in folders for path in job_files(folder)):
-        try:
-            jobs = load_jobs([str(module)])
-        except JobDefinitionError:
-            continue  # a fault of another module is not this table's; `headwater jobs check` reports it
-        for job in jobs:
+        # A fault of another job is not this table's; `headwater jobs check` reports it.
+        for job in load_each([str(module)]).jobs:
             if job.target.name == table:
                 return job
     return None

@@ -362,6 +362,12 @@ def check(
     return attach
 
 
+def declared_as(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
+    """The name of the job that `@job` declared, and the tables that it writes."""
+    declaration: _Declaration = getattr(function, _JOB)
+    return declaration.name, tuple(target.name for target in declaration.targets.values())
+
+
 def is_job(value: object) -> bool:
     """Whether `@job` decorated this function."""
     return hasattr(value, _JOB)

@@ -35,6 +35,6 @@ Each statement becomes the job that a Python module would have declared, run and
 Errors name the file and the line, before anything runs.
 """
 
-from headwater_streams.streaming_sql.load import load_sql
+from headwater_streams.streaming_sql.load import load_each_sql, load_sql
 
-__all__ = ["load_sql"]
+__all__ = ["load_each_sql", "load_sql"]

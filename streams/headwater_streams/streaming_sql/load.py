@@ -1,5 +1,6 @@
 """A SQL file as a module of jobs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +21,72 @@ from headwater_streams.streaming_sql.words import in_sql
 _OF_CHANGES = ("sequence_by", "apply_as_deletes", "except_columns", "track_history_columns")
 
 
+@dataclass(frozen=True)
+class WrongStatement:
+    """A statement that is no job.
+
+    Attributes:
+        error: What is wrong with it.
+        table: The table that it was to write; None where it names none.
+    """
+
+    error: JobDefinitionError
+    table: str | None
+
+
 def load_sql(path: Path) -> list[Job]:
     """The jobs of a file, one for each statement.
 
     Raises:
         JobDefinitionError: The file is not UTF-8, or a statement is wrong; the message has the file and the line.
     """
+    jobs, wrong = load_each_sql(path)
+    if wrong:
+        raise wrong[0].error
+    return jobs
+
+
+def load_each_sql(path: Path) -> tuple[list[Job], list[WrongStatement]]:
+    """The jobs of those statements of a file that are right, and the others.
+
+    Raises:
+        JobDefinitionError: The file is not UTF-8, or a text, a comment or a bracket in it is not closed.
+    """
     try:
         text = read_text(path)
     except UnicodeDecodeError as error:
         raise JobDefinitionError(f"{path} is not UTF-8: {error}") from error
     script = Script(path, text)
-    jobs = []
+    jobs, wrong = list[Job](), list[WrongStatement]()
     with naming_files_in(path.resolve().parent):
         while not script.is_read:
-            if not script.take(";"):
+            if script.take(";"):
+                continue
+            begin = script.position
+            try:
                 jobs.append(_job(read_statement(script)))
-    if not jobs:
+            except JobDefinitionError as error:
+                script.go_to(begin)
+                wrong.append(WrongStatement(error, _table_of(script)))
+                script.go_to(begin)
+                script.skip_statement()
+    if not jobs and not wrong:
         raise JobDefinitionError(
             f"{path}: no job in it; write CREATE STREAMING TABLE schema.table AS SELECT ..."
         )
-    return jobs
+    return jobs, wrong
+
+
+def _table_of(script: Script) -> str | None:
+    """The table that the statement which comes next names, if it gets so far."""
+    script.take("CREATE")
+    if script.take("OR"):
+        script.token("REFRESH")
+    is_table = script.take("STREAMING") and script.take("TABLE")
+    try:
+        return script.dotted("the table's name") if is_table else None
+    except JobDefinitionError:
+        return None
 
 
 def _job(statement: Statement) -> Job:

@@ -125,6 +125,15 @@ class Script:
         """How many tokens are read."""
         return self._at
 
+    def go_to(self, position: int) -> None:
+        """Reads on at a position."""
+        self._at = position
+
+    def skip_statement(self) -> None:
+        """Goes on behind the next semicolon."""
+        while not self.is_read and not self.take(";"):
+            self._at += 1
+
     def normal(self, begin: int) -> str:
         """What was read from a position on, without comments and in one line."""
         return " ".join(self._text[token.start : token.end + 1] for token in self._tokens[begin : self._at])
