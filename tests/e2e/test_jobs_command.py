@@ -32,6 +32,42 @@ def others(clicks):
     return clicks.select("a")
 """
 )
+SHOP = """
+import headwater as hw
+
+orders = hw.topic("orders", schema="cents BIGINT, at TIMESTAMP", event_time="at", watermark="10 minutes")
+payments_in = hw.topic("payments", schema="cents BIGINT")
+good = hw.table("silver.orders", event_time="at", watermark="10 minutes")
+seen = hw.table("silver.views")
+
+
+@hw.job(target=hw.delta("silver.orders"), name="orders")
+def clean(orders):
+    return orders.select("centz", "at")
+
+
+@hw.job(target=hw.delta("gold.revenue"))
+def revenue(good):
+    return good.select("cents")
+
+
+@hw.job(target=hw.delta("silver.payments"))
+def payments(payments_in):
+    return payments_in
+
+
+@hw.job(target=hw.delta("silver.views"))
+def views(views):
+    return views
+
+
+@hw.job(target=hw.delta("gold.views"))
+def of_views(seen):
+    return seen
+"""
+SHOP_SQL = """CREATE STREAMING TABLE silver.a AS SELECT cents FROM topic('payments', schema => 'cents BIGINT');
+CREATE STREAMING TABLE silver.b WITH (mod = 'append') AS SELECT cents FROM silver.a;
+"""
 Run = Callable[..., subprocess.CompletedProcess[str]]
 AT = "2026-01-01T00:00:00Z"
 RECORD_MS = 1_767_225_600_000
@@ -53,6 +89,8 @@ BAD: dict[str, bytes | None] = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("jobs")
     (here / "good.py").write_text(GOOD)
+    (here / "shop.py").write_text(SHOP)
+    (here / "shop.sql").write_text(SHOP_SQL)
     (here / "syntax.py").write_text("import headwater as hw\n\ndef clean(:\n")
     (here / "column.py").write_text(GOOD.replace('"a", "b"', '"a", "nothere"'))
     (here / "twice.py").write_text(TWICE)
@@ -99,6 +137,80 @@ def test_jobs_run_wrong_module_is_refused_before_anything_is_made(run: Run, fold
     assert started.returncode == 2
     assert len(started.stderr.splitlines()) == 1
     assert not (folder / "none").exists()
+
+
+@pytest.mark.story
+def test_jobs_check_says_all_that_is_wrong_in_one_run(run: Run) -> None:
+    checked = run("jobs", "check", "shop.py", "syntax.py", "column.py", "shop.sql")
+    assert checked.returncode == 2
+    assert [line.split()[0] for line in checked.stdout.splitlines()[2:]] == ["payments", "a"]
+    told = checked.stderr.splitlines()
+    assert all(line.startswith("headwater: ") for line in told)
+    for sentence in (
+        "syntax.py, line 3: invalid syntax",
+        "no input for the parameter 'views'",
+        "shop.sql, line 2: WITH has no 'mod'",
+        "with name `nothere` cannot be resolved",
+        "job 'revenue' is not planned: orders, which writes silver.orders, is wrong",
+        "job 'of_views' is not planned: views, which writes silver.views, could not be loaded",
+        "with name `centz` cannot be resolved",
+    ):
+        assert len([line for line in told if sentence in line]) == 1, (sentence, told)
+    checked = run("jobs", "check", "shop.py", "syntax.py", "--json")
+    assert checked.returncode == 2
+    found = json.loads(checked.stdout)
+    assert {each["job"]: bool(each["problems"]) for each in found} == {
+        "payments": False,
+        "orders": True,
+        "revenue": True,
+        "of_views": True,
+        "views": True,
+        None: True,
+    }
+
+
+@pytest.mark.story
+def test_jobs_run_goes_on_with_those_that_depend_on_nothing_wrong(run: Run) -> None:
+    with broker() as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer.produce("payments", b'{"cents": 5}', timestamp=RECORD_MS)
+        producer.produce("clicks", _good(0), timestamp=RECORD_MS)
+        assert producer.flush(30) == 0
+        arguments = ("--bootstrap", running.bootstrap, "--home", "apart")
+        started = run("jobs", "run", "shop.py", "syntax.py", "divided.py", "--once", "--json", *arguments)
+        status = run("jobs", "status", "--json", *arguments)
+        told = run("jobs", "status", *arguments)
+        wrong = run("jobs", "run", "shop.py", "syntax.py", "--once", *arguments)
+        fast = run("jobs", "run", "shop.py", "syntax.py", "--once", "--fail-fast", *arguments)
+    assert started.returncode == 1, "one has failed"
+    assert "Traceback" not in started.stderr
+    ended = json.loads(started.stdout)
+    assert ended["rows"]["payments"]["written"] == 1
+    assert {each["job"]: each["state"] for each in ended["ended"]} == {
+        None: "refused",
+        "views": "refused",
+        "clean": "failed",
+        "orders": "refused",
+        "revenue": "blocked",
+        "of_views": "blocked",
+    }
+    last = started.stderr.splitlines()[-5:]
+    assert "syntax.py, line 3: invalid syntax" in "\n".join(started.stderr.splitlines())
+    assert any("DIVIDE_BY_ZERO" in line for line in last)
+    assert status.returncode == told.returncode == 1
+    states = {each["job"]: each["state"] for each in json.loads(status.stdout)}
+    assert states == {
+        "payments": "stopped",
+        "clean": "failed",
+        "orders": "refused",
+        "views": "refused",
+        "revenue": "blocked",
+        "of_views": "blocked",
+    }
+    assert "revenue does not run: orders, which writes silver.orders, is wrong" in told.stdout
+    assert wrong.returncode == 2, "none has failed, and some are wrong"
+    assert fast.returncode == 2
+    assert len(fast.stderr.splitlines()) == 2, "what cannot be loaded, and nothing was begun"
 
 
 def test_jobs_run_topic_that_is_not_there_is_named(run: Run) -> None:

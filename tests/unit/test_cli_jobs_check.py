@@ -1,9 +1,12 @@
-"""What `headwater jobs check` prints of a job that is not what its last run was."""
+"""What `headwater jobs check` and `run` print of jobs that are not well."""
 
 import pytest
 
-from headwater.cli.jobs import _print_plans
+from headwater.cli import _fail
+from headwater.cli.jobs import _print_plans, _raise_for
+from headwater.errors import EXIT_FAILED, EXIT_USAGE, UserError
 from headwater_streams.runtime.compatibility import Difference
+from headwater_streams.runtime.runner import Outcome
 
 
 def test_check_says_what_can_be_done_about_each_difference(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,3 +31,35 @@ def test_check_says_what_can_be_done_about_each_difference(capsys: pytest.Captur
         "renew",
     ]
     assert told[-1].endswith("plan hourly --rebuild --table gold.hourly__ingest_orders")
+
+
+FAILED = Outcome("clean", "failed", "job 'clean': the check some does not hold")
+REFUSED = Outcome("hours", "refused", "job 'hours': other code")
+BLOCKED = Outcome("days", "blocked", "job 'days' does not run: clean, which writes silver.clean, failed")
+
+
+@pytest.mark.parametrize(
+    ("not_loaded", "outcomes", "status", "lines"),
+    [
+        ([], [FAILED, BLOCKED], EXIT_FAILED, [FAILED.message, BLOCKED.message]),
+        ([], [FAILED, REFUSED, BLOCKED], EXIT_FAILED, [FAILED.message, REFUSED.message, BLOCKED.message]),
+        ([], [REFUSED, BLOCKED], EXIT_USAGE, [REFUSED.message, BLOCKED.message]),
+        (["shop.py, line 3: no"], [], EXIT_USAGE, ["shop.py, line 3: no"]),
+        (["shop.py, line 3: no"], [FAILED], EXIT_FAILED, ["shop.py, line 3: no", FAILED.message]),
+    ],
+)
+def test_run_ends_with_a_line_and_a_status_for_those_that_did_not_end_well(
+    not_loaded: list[str],
+    outcomes: list[Outcome],
+    status: int,
+    lines: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(UserError) as raised:
+        _raise_for(not_loaded, outcomes)
+    assert _fail(str(raised.value), raised.value.exit_code) == status
+    assert capsys.readouterr().err.splitlines() == [f"headwater: {line}" for line in lines]
+
+
+def test_run_whose_jobs_are_all_well_ends_well() -> None:
+    _raise_for([], [])

@@ -1,6 +1,7 @@
 """What running jobs tell, and what is made of it: their table, the live view's lines, the explanation."""
 
 import dataclasses
+import errno
 import fcntl
 import io
 import json
@@ -19,6 +20,7 @@ from headwater.cli._watch import jobs_table
 from headwater.errors import UsageError
 from headwater.running.explaining import explain_job
 from headwater.running.progress import progress_of
+from headwater.running.status import with_states
 from headwater_streams.base.errors import UnavailableError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.runtime.progress import ProgressLog
@@ -140,6 +142,25 @@ def test_progress_batch_is_a_row_that_sql_can_query(place: Place) -> None:
     assert [each["input"] for each in row["sources"]] == ["raw", "good", "orders"]
     assert row["operators"][0]["name"] == "symmetricHashJoin"
     assert dict(row["durations_ms"]) == {"addBatch": 900, "queryPlanning": 100}
+
+
+def test_progress_that_cannot_be_written_is_kept_and_written_later(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk ends no job."""
+
+    def full(*_arguments: Any, **_options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater_streams.runtime.progress.write_deltalake", full)
+        place.event("waiting", "no room")
+        place.now += timedelta(seconds=1)
+        place.event("waiting", "no room yet")
+    place.now += timedelta(seconds=1)
+    place.event("started")
+    (pairs,) = progress_of(place.home.root)
+    assert [event["message"] for event in pairs.events] == [None, "no room", "no room yet", None]
 
 
 @pytest.mark.parametrize(
@@ -334,6 +355,48 @@ def test_explain_failed_and_unknown_jobs(joined: Place) -> None:
     assert explain_job(joined.home.root, "pairs", None).sentences[0] == "it failed: no such column"
     with pytest.raises(UsageError, match=r"no job 'other' has run in .*; those that have: pairs"):
         explain_job(joined.home.root, "other", None)
+
+
+def test_explain_refused_and_held_jobs(joined: Place) -> None:
+    joined.event("refused", "its state is of another operator")
+    assert explain_job(joined.home.root, "pairs", None).sentences[0] == (
+        "it was refused: its state is of another operator"
+    )
+    joined.now += timedelta(seconds=1)
+    joined.event("blocked", "clean, which writes silver.clicks, failed")
+    assert explain_job(joined.home.root, "pairs", None).sentences[0] == (
+        "it does not run: clean, which writes silver.clicks, failed; mend that one, and headwater jobs run goes on "
+        "with both"
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "badly", "sentence"),
+    [
+        ("failed", True, "pairs failed: why"),
+        ("refused", True, "pairs was refused: why"),
+        ("blocked", True, "pairs does not run: why"),
+        ("waiting", False, "pairs waits: why"),
+    ],
+)
+def test_progress_says_who_does_not_run_and_why_also_to_machines(
+    joined: Place, event: str, badly: bool, sentence: str
+) -> None:
+    joined.event(event, "why")
+    found = progress_of(joined.home.root)
+    (pairs,) = found
+    assert pairs.is_ended_badly == badly
+    assert pairs.sentence(has_committed=True) == sentence
+    status = {"job": "pairs", "target": "gold.pairs", "read": 7}
+    assert with_states([status], found) == [status | {"state": event, "message": "why"}]
+    (alone,) = with_states([], found)
+    assert (alone["job"], alone["state"], alone["batch"], alone["read"]) == ("pairs", event, None, 0)
+
+
+def test_progress_job_that_failed_before_it_committed_anything_says_so(joined: Place) -> None:
+    joined.event("failed", "why")
+    (pairs,) = progress_of(joined.home.root)
+    assert pairs.sentence(has_committed=False) == "pairs failed before it had committed anything: why"
 
 
 def test_explain_names_the_parts_of_a_job_that_are_behind_or_ended(joined: Place) -> None:

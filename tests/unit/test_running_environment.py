@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 
 from headwater.errors import UsageError
-from headwater.running.environment import find_jobs, one_job, remember_modules
+from headwater.running.environment import absent_jobs, find_each, find_jobs, one_job, remember_modules
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.storage.home import Home
 
 MODULE = """
 import headwater as hw
@@ -71,3 +75,28 @@ def test_find_jobs_name_of_a_job_that_was_run_from_another_file_is_that_one(here
     file.unlink()
     with pytest.raises(UsageError, match="no job or module 'of-delays'"):
         find_jobs(["of-delays"], home)
+
+
+def test_absent_jobs_of_a_module_that_does_not_load_any_more_are_known_from_their_last_run(
+    here: Path,
+) -> None:
+    home = here / "home"
+    remember_modules(home, find_jobs(["jobs/clicks.py", "jobs/visits.py"]))
+    for table, job in [
+        ("silver.visits", "clean-visits"),
+        ("silver.clicks", "clean-clicks"),
+        ("silver.x", "other"),
+    ]:
+        entry = LedgerEntry(job=job, generation=1, batch=0, table=table, kind="row")
+        write_deltalake(
+            str(Home(home).table(table)),
+            pa.table({"n": [1]}),
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
+        )
+    (here / "jobs" / "visits.py").write_text("def broken(:\n")
+    loaded = find_each(["jobs/clicks.py", "jobs/visits.py"], home)
+    assert [job.name for job in loaded.jobs] == ["clean-clicks"]
+    (absent,) = absent_jobs(home, loaded)
+    assert (absent.name, absent.tables) == ("clean-visits", ("silver.visits",))
+    assert "visits.py, line 1: invalid syntax" in absent.why
+    assert absent_jobs(here / "another home", loaded) == []

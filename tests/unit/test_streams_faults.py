@@ -1,23 +1,28 @@
 """Which faults a running job is tried again after, and when."""
 
+import errno
 import random
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from amount import drawn_seed
 from headwater_streams.base.errors import (
     CheckFailedError,
     DataLossError,
+    FailingRowsFoundError,
     JobDefinitionError,
     LeaseLostError,
     OwnershipError,
     SourceReplacedError,
     StreamsError,
+    SupersededError,
     UnavailableError,
 )
-from headwater_streams.runtime.faults import BackOff, Restarts, passes, speaks_of_loss
+from headwater_streams.runtime.faults import fault_of, passes, speaks_of_loss
 from headwater_streams.runtime.query import explain
+from headwater_streams.runtime.restarts import BackOff, Fault
 
 AWAY = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: listNodes"
 
@@ -87,24 +92,25 @@ def test_back_off_doubles_up_to_its_longest_pause() -> None:
     assert back_off.pause_s(10_000, rng) <= 60
 
 
-def test_restarts_job_is_due_once_after_its_pause_and_a_commit_forgets_its_failures() -> None:
-    now_s = 100.0
-    restarts = Restarts(BackOff(8.0, 60.0), clock=lambda: now_s, rng=random.Random(1))
-    first_s = restarts.after("a", UnavailableError("away"))
-    assert first_s is not None
-    assert restarts.take_due() == []
-    now_s += first_s
-    assert restarts.take_due() == ["a"]
-    assert restarts.take_due() == []
-    second_s = restarts.after("a", UnavailableError("away"))
-    assert second_s is not None
-    assert second_s >= 8
-    restarts.worked("a")
-    third_s = restarts.after("a", UnavailableError("away"))
-    assert third_s is not None
-    assert third_s <= 8
-
-
-def test_restarts_without_back_off_tries_nothing_again() -> None:
-    assert Restarts().after("a", UnavailableError("away")) is None
-    assert Restarts(BackOff()).after("a", DataLossError("gone")) is None
+@pytest.mark.parametrize(
+    ("error", "has_run", "fault"),
+    [
+        (SupersededError("generation 2 now"), True, Fault.AGAIN),
+        (FailingRowsFoundError("run without them"), True, Fault.AGAIN),
+        (SourceReplacedError("other rows"), True, Fault.PASSES),
+        (SourceReplacedError("other rows"), False, Fault.REFUSED),
+        (JobDefinitionError("no such column"), True, Fault.REFUSED),
+        (UnavailableError("away"), False, Fault.PASSES),
+        (OSError(errno.ENOSPC, "No space left on device"), True, Fault.PASSES),
+        (RuntimeError("java.io.IOException: No space left on device"), True, Fault.PASSES),
+        (RuntimeError("Job aborted: ExecutorLostFailure (executor 3 exited)"), True, Fault.PASSES),
+        (CheckFailedError("delay_sane"), True, Fault.STAYS),
+        (DataLossError("offsets [3, 9) are gone"), True, Fault.STAYS),
+        (RuntimeError("Some data may have been lost because they are not available"), True, Fault.STAYS),
+        (AnalysisException("[UNRESOLVED_COLUMN] no such column"), True, Fault.STAYS),
+        (RuntimeError("something that nobody has seen before"), True, Fault.UNKNOWN),
+    ],
+    ids=repr,
+)
+def test_fault_says_whether_another_start_helps(error: Exception, has_run: bool, fault: Fault) -> None:
+    assert fault_of(error, has_run=has_run) is fault

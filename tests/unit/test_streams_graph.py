@@ -13,6 +13,7 @@ from headwater.cli._graph import svg_of, tree_of
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.plan.graph import Graph, Node, graph_of
 from headwater_streams.plan.job import bind
+from headwater_streams.runtime.planning import circle_of
 
 clicks = hw.topic("clicks", schema="page STRING", event_time=None)
 pages = hw.topic("pages", schema="page STRING")
@@ -145,3 +146,9 @@ def test_fan_out_graph_has_every_topic_and_table() -> None:
         ("split_requests", "silver.bots"),
         ("split_requests", "silver.paths"),
     }
+
+
+def test_circle_of_jobs_leaves_out_those_that_only_feed_it_or_read_it() -> None:
+    jobs = [bind(each) for each in (clean_clicks, name_clicks, again, title_clicks)]
+    assert [job.name for job in circle_of(jobs)] == ["name_clicks", "again"]
+    assert circle_of([bind(clean_clicks), bind(name_clicks)]) == []

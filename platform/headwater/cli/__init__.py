@@ -46,5 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    print(f"headwater: {escaped_text(message)}", file=sys.stderr)
+    for line in message.splitlines() or [""]:  # one for each thing that is wrong
+        print(f"headwater: {escaped_text(line)}", file=sys.stderr)
     return exit_code

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli._common import console, print_json
-from headwater.running.progress import progress_of
+from headwater.running.progress import ENDED_BADLY, progress_of
 from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped, escaped_text
 
@@ -57,7 +57,7 @@ def jobs_table(home: Path, jobs: Sequence[str] | None) -> "Table":
     for each in progress_of(home, jobs):
         row = each.row()
         table.add_row(*(Text(escaped(_cell(row[name]))) for name in _COLUMNS))
-        if row["message"] and row["state"] in ("failed", "waiting", "running"):
+        if row["message"] and row["state"] in (*ENDED_BADLY, "waiting", "running"):
             table.add_row("", Text(escaped_text(row["message"])))
     return table
 

@@ -1,6 +1,8 @@
 """`headwater jobs`: list, check, test and run streaming jobs, and show how far they are."""
 
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +16,7 @@ from headwater.cli._common import (
     JsonOption,
     console,
     print_json,
+    print_line,
     print_table,
     progress_console,
     report_damaged,
@@ -26,9 +29,10 @@ from headwater_streams.base.target import declared_name
 from headwater_streams.storage.damage import DamagedFileError
 
 if TYPE_CHECKING:
+    from headwater_streams.loader import LoadedJobs
     from headwater_streams.plan.job import Job
     from headwater_streams.runtime.compatibility import Difference
-    from headwater_streams.runtime.runner import JobRunner
+    from headwater_streams.runtime.runner import JobRunner, Outcome
     from headwater_streams.sources.inputs import Input
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
@@ -59,21 +63,26 @@ def _jobs_group() -> None:
 def list_jobs(references: ReferencesArgument = None, json_output: JsonOption = False) -> None:
     """Show the jobs of modules: what each reads and writes. No Spark session is started.
 
+    Exit status 0: all are shown, 2: a module or a job cannot be loaded; it is named, and the others are shown.
+
     \b
     Examples:
       headwater jobs list
       headwater jobs list jobs/flights.py --json
     """
-    described = [_described(job) for job in _jobs(references)]
+    from headwater.running.environment import default_references, find_each
+
+    loaded = find_each(references or default_references())
+    described = [_described(job) for job in loaded.jobs]
     if json_output:
         print_json(described)
-        return
-    rows = [
-        (each["job"], ", ".join(each["inputs"].values()), each["target"], each["mode"]) for each in described
-    ]
-    print_table(
-        ["job", "reads", "writes", "mode"], rows, empty="no job; decorate a function with @hw.job(target=...)"
-    )
+    elif described:
+        rows = [
+            (each["job"], ", ".join(each["inputs"].values()), each["target"], each["mode"])
+            for each in described
+        ]
+        print_table(["job", "reads", "writes", "mode"], rows, empty="")
+    _raise_for([str(each.error) for each in loaded.left_out], [])
 
 
 @app.command()
@@ -82,62 +91,72 @@ def check(
 ) -> None:
     """Plan jobs without running them: kinds, columns, keys, checks. A stateful job that names a topic is two: its
     ingest table, from which every row can be read again, comes first. What differs from a job's last run in this home
-    is shown with what can be done about it, and so are records that were lost before a job had read them. Exit status
-    0: all are well, 2: one is not.
+    is shown with what can be done about it, and so are records that were lost before a job had read them. All that is
+    wrong is said in one run, of every job and module; what reads a table of a job that is wrong is not planned.
+
+    Exit status 0: all are well, 2: one is not.
 
     \b
     Examples:
       headwater jobs check jobs/flights.py
       headwater jobs check my_team.jobs:delays --json
     """
-    from headwater.running.environment import open_environment
-    from headwater_streams.base.errors import StreamsError
-    from headwater_streams.runtime.compatibility import remedy_of, require_compatible, since_last_run
-    from headwater_streams.runtime.generations import current_generation
-    from headwater_streams.runtime.planning import plan_jobs
-    from headwater_streams.runtime.positions import records_gone
-    from headwater_streams.runtime.tables import table_problems
+    from headwater.running.checking import check_jobs
+    from headwater.running.environment import absent_jobs, default_references, find_each, open_environment
 
-    jobs = _jobs(references, home)
+    loaded = find_each(references or default_references(), home)
+    problems = [str(each.error) for each in loaded.left_out]
+    if not loaded.jobs:
+        if json_output:
+            print_json(_not_loaded(loaded))
+        raise UsageError("\n".join(problems))
     with waiting("starting Spark"):
         environment = open_environment(
             home, None, app_name="headwater jobs check", needs_broker=False, is_brief=True
         )
     try:
-        plans = plan_jobs(environment.context, jobs)
-        changed = {plan.job.name: since_last_run(environment.context, plan) for plan in plans}
-        problems = [problem for plan in plans for problem in table_problems(environment.context, plan)]
-        for job in (plan.job for plan in plans if not changed[plan.job.name]):
-            gone = records_gone(environment.context, job, current_generation(environment.context, job))
-            problems += [] if gone is None else [gone]
-    except StreamsError as error:
-        raise UsageError(str(error)) from error
+        checked = check_jobs(environment.context, loaded.jobs, absent_jobs(home, loaded))
     finally:
         environment.context.spark.stop()
     described = [
         {
-            **_described(plan.job),
+            **_described(each.job),
             "target": table,
-            "kind": plan.kind,
-            "columns": {f.name: f.dataType.simpleString() for f in schema.fields},
-            "checks": [f"{c.name}: {c.expression}" for c in plan.job.checks],
-            "remedy": remedy_of(changed[plan.job.name]),
-            "differences": [asdict(each) for each in changed[plan.job.name]],
+            "kind": each.kind,
+            "columns": {f.name: f.dataType.simpleString() for f in schema.fields}
+            if schema is not None
+            else {},
+            "checks": [f"{c.name}: {c.expression}" for c in each.job.checks],
+            "remedy": each.remedy,
+            "differences": [asdict(difference) for difference in each.differences],
+            "problems": list(each.problems),
         }
-        for plan in plans
-        for table, schema in plan.schemas.items()
+        for each in checked
+        for table, schema in each.tables.items()
     ]
     if json_output:
-        print_json(described)
-    else:
-        _print_plans(described, changed)
-    for name, differences in changed.items():
-        try:
-            require_compatible(name, differences)
-        except StreamsError as error:
-            problems.append(str(error))
+        print_json([*described, *_not_loaded(loaded)])
+    elif any(each["kind"] for each in described):
+        changed = {each.job.name: each.differences for each in checked}
+        _print_plans([each for each in described if each["kind"]], changed)
+    problems += [problem for each in checked for problem in each.problems]
     if problems:
         raise UsageError("\n".join(dict.fromkeys(problems)))  # the parts of a job share some
+
+
+def _not_loaded(loaded: "LoadedJobs") -> list[dict[str, Any]]:
+    """What could not be loaded, as objects for machines: one for each job that is known, else one for a module."""
+    return [
+        {
+            "job": job,
+            "module": each.where,
+            "target": ", ".join(tables),
+            "kind": None,
+            "problems": [str(each.error)],
+        }
+        for each in loaded.left_out
+        for job, tables in each.jobs.items() or [(None, ())]
+    ]
 
 
 def _print_plans(plans: list[dict[str, Any]], changed: "Mapping[str, Sequence[Difference]]") -> None:
@@ -241,32 +260,52 @@ def run(
             show_default=False,
         ),
     ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End all jobs when one fails or is refused.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Run jobs until they are stopped (SIGINT or SIGTERM: at a batch boundary), or once over what is there.
 
-    What fills the tables in which a job that has never run looks things up reads first what is there. A job that meets
-    a fault that passes, such as a broker that is away, is started again after a pause; with --once it fails. A job
-    whose input is gone, or that is not what its last run was, is refused: see `headwater jobs check`. A job that fails,
-    by a check with action="fail" too, ends the others of the command: run those apart that are to go on without it.
+    Jobs do not end each other. One that fails, by a check with action="fail" too, or that is refused, as it is wrong or
+    not what its last run was (see `headwater jobs check`), stops those that read its tables, directly or by way of
+    others; the rest goes on. A job that meets a fault that may pass, such as a broker that is away, is started again
+    after growing pauses, see the settings jobs.restart; with --once it is not tried again. A module that cannot be
+    loaded keeps its own jobs from running. What fills the tables in which a job that has never run looks things up
+    reads first what is there.
 
-    Exit status 0: done or stopped, 1: a job failed, 2: a job is wrong.
+    The command ends when no job is left to run. Exit status, then or when it is stopped, 0: all are well, 1: a job has
+    failed, 2: none has, but one is wrong; standard error says which, and so does `headwater jobs status`.
 
     \b
     Examples:
       headwater jobs run jobs/flights.py
       headwater jobs run jobs/flights.py:clean_departures --once --bootstrap 127.0.0.1:9092
     """
-    from headwater.running.environment import job_settings, open_environment, remember_modules
+    from headwater.running.environment import (
+        absent_jobs,
+        default_references,
+        find_each,
+        job_settings,
+        open_environment,
+        remember_modules,
+    )
     from headwater.running.signals import stop_requested
     from headwater.running.status import log_ends
     from headwater_streams.base.errors import JobDefinitionError
-    from headwater_streams.runtime.faults import BackOff
     from headwater_streams.runtime.query import explain
+    from headwater_streams.runtime.restarts import BackOff, Restarts
     from headwater_streams.runtime.runner import JobRunner
     from headwater_streams.runtime.upkeep import Upkeep
+    from headwater_streams.spark.spark_errors import AnyJvmError
 
-    jobs = _jobs(references, home)
+    loaded = find_each(references or default_references(), home)
+    not_loaded = [str(each.error) for each in loaded.left_out]
+    if not loaded.jobs or (fail_fast and not_loaded):
+        raise UsageError("\n".join(not_loaded))
+    jobs = loaded.jobs
+    for message in not_loaded:
+        print_line(f"headwater: {message}; the other jobs go on", file=sys.stderr, flush=True)
     settings = job_settings()
     with waiting("starting Spark"):
         environment = open_environment(
@@ -282,9 +321,15 @@ def run(
                 jobs,
                 lease=environment.leases,
                 copy_every=settings.ledger_copy_every,
-                back_off=BackOff(settings.restart_first_s, settings.restart_most_s),
+                restarts=Restarts(
+                    BackOff(settings.restart_first_s, settings.restart_most_s),
+                    settings.restart,
+                    settings.restart_tries,
+                ),
                 progress_every_s=settings.progress_every_s,
                 upkeep=Upkeep(settings.compact_every, settings.files_kept_h, settings.log_kept_days),
+                goes_on=not fail_fast,
+                absent=absent_jobs(home, loaded),
             )
             if once:
                 runner.run_once(stopping=stopping.is_set)
@@ -292,17 +337,34 @@ def run(
                 every_s = settings.trigger_interval_s if interval is None else interval
                 with waiting("starting the jobs"):  # some first fill the tables that others look up in
                     runner.start(interval_s=every_s, stopping=stopping.is_set)
-                names = ", ".join(runner.queries)
-                progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
-                while not stopping.is_set():
+                if runner.queries:
+                    names = ", ".join(runner.queries)
+                    progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
+                while not stopping.is_set() and not runner.is_over:
                     runner.watch(0.5)
     except JobDefinitionError as error:
         raise UsageError(str(error)) from error
     except Exception as error:
         raise UserError(explain(error), EXIT_FAILED) from error
     finally:
-        _report(runner, home, ends, json_output)
-        environment.context.spark.stop()
+        _report(runner, home, ends, json_output, loaded)
+        with suppress(AnyJvmError, ConnectionError):  # where it has ended by itself
+            environment.context.spark.stop()
+    _raise_for(not_loaded, runner.outcomes)
+
+
+def _raise_for(not_loaded: "Sequence[str]", outcomes: "Sequence[Outcome]") -> None:
+    """Fails the command if a job failed, was refused, or could not be loaded: a line for each, and for each that is
+    blocked by one of these.
+
+    Raises:
+        UserError: One did.
+    """
+    messages = dict.fromkeys([*not_loaded, *(each.message for each in outcomes)])
+    if any(each.state == "failed" for each in outcomes):
+        raise UserError("\n".join(messages), EXIT_FAILED)
+    if messages:
+        raise UsageError("\n".join(messages))
 
 
 @app.command("test")
@@ -365,7 +427,11 @@ def status(
     rollback of one begin another. A job with several tables has a line for each, and all of them read the same rows.
     With --watch it is what the jobs do now, from the table headwater.progress; with --json a line each second.
 
-    Exit status 1: a table's log is damaged; it is named, and the others are shown.
+    A job that failed or was refused is named with the reason, and so is one that waits to be started again, and one
+    that does not run because a job whose table it reads failed or was refused; with --json, by `state` and `message`.
+
+    Exit status 0: all is well, 1: a job has failed, was refused or does not run for that, or a table's log is damaged;
+    it is named, and the others are shown.
 
     \b
     Examples:
@@ -375,7 +441,7 @@ def status(
     from headwater.cli._accounts import describe_terms
     from headwater.running.behind import topic_asker
     from headwater.running.progress import is_of, progress_of
-    from headwater.running.status import job_status
+    from headwater.running.status import job_status, with_states
 
     names = [job.name for job in _jobs(references, home)] if references else None
     if watch:
@@ -386,31 +452,39 @@ def status(
     damaged: list[DamagedFileError] = []
     statuses = job_status(home, topic_asker(home, bootstrap), damaged.append)
     selected = [each for each in statuses if names is None or is_of(each["job"], names)]
-    if json_output:
-        print_json(selected)
-        report_damaged(damaged)
-        return
-    fields = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
-    several = {each["beside"] for each in selected}
-    rows = [
-        (
-            *(each[name] for name in fields),
-            describe_terms(each["totals"], several=each["beside"] is not None or each["target"] in several),
-        )
-        for each in selected
-    ]
-    columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
-    failed = []
+    progress = []
     try:
-        failed = [each for each in progress_of(home, names) if each.state == "failed"]
+        progress = progress_of(home, names)
     except DamagedFileError as error:
         damaged.append(error)
-    without = [each for each in failed if not any(is_of(of["job"], [each.job]) for of in selected)]
-    if rows or not without:
-        print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
-    for each in without:
-        console().print(f"{each.job} failed before it had committed anything: {each.message}", markup=False)
+    ended_badly = any(each.is_ended_badly for each in progress)
+    if json_output:
+        print_json(with_states(selected, progress))
+    else:
+        fields = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
+        several = {each["beside"] for each in selected}
+        rows = [
+            (
+                *(each[name] for name in fields),
+                describe_terms(
+                    each["totals"], several=each["beside"] is not None or each["target"] in several
+                ),
+            )
+            for each in selected
+        ]
+        sentences = [
+            each.sentence(has_committed=any(each.job == of["job"] for of in selected))
+            for each in progress
+            if each.is_ended_badly or each.state == "waiting"
+        ]
+        columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
+        if rows or not sentences:
+            print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
+        for sentence in sentences:
+            console().print(sentence, markup=False)
     report_damaged(damaged)
+    if ended_badly:
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command()
@@ -468,14 +542,20 @@ def _topics_or_table(declared: "Input") -> str:
     return ", ".join(getattr(declared, "names", (declared.name,)))
 
 
-def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_output: bool) -> None:
+def _report(
+    runner: "JobRunner | None", home: Path, ends: dict[str, int], json_output: bool, loaded: "LoadedJobs"
+) -> None:
     from headwater.cli._accounts import account_of, describe_run
     from headwater.running.status import accounts_since
 
     if runner is None:
         return
     batches = runner.batches
-    targets = {name: [target.name for target in query.job.targets] for name, query in runner.queries.items()}
+    targets = {
+        plan.job.name: [target.name for target in plan.job.targets]
+        for plan in runner.plans
+        if plan.job.name in batches
+    }
     runner.stop()
     accounts = accounts_since(home, ends)
     tables = {
@@ -484,7 +564,12 @@ def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_o
     }
     if json_output:
         rows = {name: account_of(named, tables[name]) for name, named in targets.items()}
-        print_json({"batches": batches, "rows": rows, "tables": tables})
+        ended = [
+            {"job": job["job"], "state": "refused", "message": job["problems"][0]}
+            for job in _not_loaded(loaded)
+        ]
+        ended += [asdict(each) for each in runner.outcomes]
+        print_json({"batches": batches, "rows": rows, "tables": tables, "ended": ended})
         return
     for name, count in batches.items():
         for line in describe_run(name, count, targets[name], tables[name]):

@@ -67,6 +67,8 @@ class JobSettings(_Section):
     compact_every: Annotated[Whole, Field(ge=2)] = 100
     files_kept_h: Annotated[Whole, Field(ge=1)] = 168
     log_kept_days: Annotated[Decimal, Field(ge=1)] = 30
+    restart: Literal["passing", "always", "never"] = "passing"
+    restart_tries: Annotated[Whole, Field(ge=0)] = 3
     restart_first_s: Annotated[Decimal, Field(gt=0)] = 1.0
     restart_most_s: Annotated[Decimal, Field(gt=0)] = 60.0
 

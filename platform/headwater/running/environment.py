@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,12 +18,15 @@ from headwater.stack.state import running_state
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.target import declared_name
-from headwater_streams.loader import load_jobs
+from headwater_streams.ledger.log import writer_of
+from headwater_streams.loader import LoadedJobs, load_each, load_jobs
 from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ownership import LeaseFactory
+from headwater_streams.runtime.planning import AbsentJob
 from headwater_streams.sources.reader import KafkaSource
 from headwater_streams.storage.atomic_file import atomic_file
+from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
 
 
@@ -94,6 +98,39 @@ def find_jobs(references: Sequence[str], home: Path | None = None) -> list[Job]:
         raise UsageError(str(error)) from error
 
 
+def find_each(references: Sequence[str], home: Path | None = None) -> LoadedJobs:
+    """Loads those of the jobs that can be loaded, as `find_jobs` does.
+
+    Raises:
+        UsageError: A reference names nothing.
+    """
+    try:
+        return load_each([_with_file(each, home) for each in references], search=[shipped_dir("jobs").parent])
+    except JobDefinitionError as error:
+        raise UsageError(str(error)) from error
+
+
+def absent_jobs(home: Path, loaded: LoadedJobs) -> list[AbsentJob]:
+    """The jobs that could not be loaded: those whose declarations were read, and those that the home knows of their
+    modules from an earlier run."""
+    absent = {
+        name: AbsentJob(name, tables, str(each.error))
+        for each in loaded.left_out
+        for name, tables in each.jobs.items()
+    }
+    errors = {each.file: str(each.error) for each in loaded.left_out if each.file}
+    if errors:
+        others = {job.name for job in loaded.jobs} | absent.keys()
+        for table in Home(home).tables():
+            with suppress(DamagedFileError):  # whoever reads it gets the error
+                writer = declared_name(writer_of(Home(home).table(table)) or "")
+                module = _module_of_last_run(home, writer) if writer else None
+                if module in errors and writer not in others:
+                    before = absent[writer].tables if writer in absent else ()
+                    absent[writer] = AbsentJob(writer, (*before, table), errors[module])
+    return [*absent.values()]
+
+
 def remember_modules(home: Path, jobs: Sequence[Job]) -> None:
     """Notes in which files jobs are, so that their names alone will do for `find_jobs`."""
     for job in jobs:
@@ -134,11 +171,10 @@ def _with_file(reference: str, home: Path | None) -> str:
     name, matching = declared_name(reference), list[str]()
     names, broken = list[str](), list[str]()
     for module in default_references():
-        try:
-            in_module = [job.name for job in load_jobs([module])]
-        except JobDefinitionError as error:
-            broken.append(str(error))  # perhaps not the module of this job
-            continue
+        loaded = load_each([module])
+        broken += [str(each.error) for each in loaded.left_out]  # perhaps not the module of this job
+        in_module = [job.name for job in loaded.jobs]
+        in_module += [job for each in loaded.left_out for job in each.jobs if not each.is_whole]
         names += in_module
         matching += [f"{module}:{name}"] if name in in_module else []
     if len(matching) > 1:

@@ -30,7 +30,7 @@ _STEPS = {
     "commitOffsets": "writing the checkpoint",
     "commitBatch": "writing the checkpoint",
 }
-_ENDED = {"killed": "was killed", "waiting": "waits"}
+_ENDED = {"killed": "was killed", "waiting": "waits", "refused": "was refused", "blocked": "does not run"}
 """How messages describe a part's state, where that is not the state's name."""
 _SILENT = timedelta(seconds=30)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -163,8 +163,12 @@ def _newest_event(home: Home, table: str) -> datetime | None:
 def _of_state(progress: JobProgress, inputs: list[InputState], now: datetime) -> Iterator[str]:
     if progress.state == "failed":
         yield f"it failed: {progress.message}"
+    elif progress.state == "refused":
+        yield f"it was refused: {progress.message}"
+    elif progress.state == "blocked":
+        yield f"it does not run: {progress.message}; mend that one, and headwater jobs run goes on with both"
     elif progress.state == "waiting":
-        yield f"it is started again after a pause: {progress.message}"
+        yield f"it is started after a pause: {progress.message}"
     elif progress.state == "killed":
         yield "its process ended without a word; start it again, and it goes on where its table ends"
     elif progress.state == "stopped":

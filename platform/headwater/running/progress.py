@@ -11,6 +11,8 @@ from headwater_streams.base.target import declared_name
 from headwater_streams.storage.home import Home
 
 _LATEST = 100
+ENDED_BADLY = ("failed", "refused", "blocked")
+_VERBS = {"refused": "was refused", "blocked": "does not run", "waiting": "waits"}
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,10 @@ class JobProgress:
     Attributes:
         job: The job.
         table: Its target.
-        state: "running", "waiting" (it is started again after a pause), "failed" or "stopped"; "killed" where its
-            process ended without a last event.
-        message: Why it failed or waits, or what it does first.
+        state: "running", "waiting" (it is started again after a pause, or has not begun), "failed", "refused" (it is
+            wrong, or not what its last run was), "blocked" (one whose table it reads is one of these) or "stopped";
+            "killed" where its process ended without a last event.
+        message: Why it failed, was refused, is blocked or waits, or what it does first.
         events: Its newest rows of the table, oldest first.
     """
 
@@ -31,6 +34,16 @@ class JobProgress:
     state: str
     message: str | None
     events: list[dict[str, Any]]
+
+    @property
+    def is_ended_badly(self) -> bool:
+        """Whether it does not run any more, though nobody stopped it; `killed` is not known to be so."""
+        return self.state in ENDED_BADLY
+
+    def sentence(self, *, has_committed: bool) -> str:
+        """Why it does not run, with its name."""
+        before = "" if has_committed or self.state != "failed" else " before it had committed anything"
+        return f"{self.job} {_VERBS.get(self.state, self.state)}{before}: {self.message}"
 
     @property
     def batches(self) -> list[dict[str, Any]]:

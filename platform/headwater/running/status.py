@@ -1,13 +1,14 @@
 """How far the jobs of a home are, from their tables' ledger entries; no Spark is needed."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headwater.running.behind import AskTopic, bounds_of, records_behind
+from headwater.running.progress import JobProgress
 from headwater_streams.base.extra import Extra
 from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
 from headwater_streams.storage.damage import DamagedFileError
@@ -37,6 +38,29 @@ def job_status(home: Path, ask: AskTopic | None, damaged: Report = _pass_over) -
         (_status(table, batches, ask) for table, batches in _committed(home, damaged=damaged)),
         key=lambda status: (str(status["job"]), status["beside"] is not None),
     )
+
+
+def with_states(statuses: Sequence[dict[str, Any]], progress: Sequence[JobProgress]) -> list[dict[str, Any]]:
+    """The objects of `job_status` with `state` and `message`, see `JobProgress`; jobs that have committed nothing and
+    ended badly, or wait, come after them, with None where there is nothing to tell."""
+    states = {each.job: each for each in progress}
+    objects = [
+        each
+        | {
+            "state": states[each["job"]].state if each["job"] in states else None,
+            "message": states[each["job"]].message if each["job"] in states else None,
+        }
+        for each in statuses
+    ]
+    committed = {each["job"] for each in statuses}
+    for each in progress:
+        if each.job not in committed and (each.is_ended_badly or each.state == "waiting"):
+            nothing = dict.fromkeys(("beside", "generation", "batch", "committed_at", "lag"))
+            objects.append(
+                {"job": each.job, "target": each.table, **nothing, "read": 0, "totals": {}}
+                | {"state": each.state, "message": each.message}
+            )
+    return objects
 
 
 def log_ends(home: Path) -> dict[str, int]:

@@ -63,5 +63,9 @@ class UnavailableError(StreamsError):
     """A broker or the coordinator does not answer now: try again later."""
 
 
+class SparkEndedError(StreamsError):
+    """Spark's process has ended, so no job of it can go on: start them again."""
+
+
 class DataLossError(StreamsError):
     """Input that the job has not read is gone, or tables and ledger disagree; the message names the range."""

@@ -1,8 +1,8 @@
 """`headwater.progress`: what running jobs did, batch by batch, as a Delta table that SQL can query.
 
-One row for each batch, and for each start, stop, failure and pause. Rows are gathered and appended every few seconds
-as one commit; what a killed driver had not appended yet is missing here, and nowhere else: the ledger is what accounts
-for rows.
+One row for each batch, and for each start, stop, failure, refusal and pause, and for each job that another's failure
+blocks. Rows are gathered and appended every few seconds as one commit; what a killed driver had not appended yet is
+missing here, and nowhere else: the ledger is what accounts for rows.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError
 
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_files import reading
@@ -22,8 +23,10 @@ from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
 PROGRESS_TABLE = "headwater.progress"
+_MOST_KEPT = 10_000
+"""Rows that are kept for later while the table cannot be written."""
 
-Event = Literal["started", "batch", "stopped", "waiting", "failed"]
+Event = Literal["started", "batch", "stopped", "waiting", "failed", "refused", "blocked"]
 
 _TIME = pa.timestamp("us", "UTC")
 _SOURCE = pa.struct(
@@ -66,7 +69,7 @@ SCHEMA = pa.schema(
     ]
 )
 """`behind` counts records that a topic has and the batch did not read; it is NULL for a job that reads tables only.
-`durations_ms` are Spark's names of a batch's steps; `message` says why a job failed or waits,
+`durations_ms` are Spark's names of a batch's steps; `message` says why a job failed, was refused, waits or is blocked,
 or what it reads again before it goes on."""
 
 
@@ -85,7 +88,7 @@ class ProgressLog:
         self._appended = 0
 
     def event(self, job: str, table: str, generation: int, event: Event, message: str | None = None) -> None:
-        """Notes that a job started, stopped, failed or waits."""
+        """Notes that a job started or stopped, failed or was refused, waits or is blocked."""
         self._rows.append(
             {
                 "happened_at": self._now(),
@@ -141,6 +144,9 @@ class ProgressLog:
                 write_deltalake(self._path, pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
         except DamagedFileError as error:  # it is for people: jobs go on without it
             _log.warning("%s", error)
+        except (DeltaError, OSError) as error:  # a full disk has room again some day
+            _log.warning("%s is appended later: %s", PROGRESS_TABLE, error)
+            self._rows = rows[-_MOST_KEPT:]
         self._appended += 1
         return self._appended
 

@@ -250,19 +250,24 @@ class JobQuery:
         query = self._query
         try:
             if query is not None and query.isActive:
-                # Spark's thread must not be stopped in the middle of a batch function. Before it, Spark
-                # asks for the topic's offsets, which takes as long as its client waits where the broker is away.
                 until = time.monotonic() + timeout_s
-                asking_until = self._stop_requested_at + _ASKING_S
-                while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
-                    moves = self._in_batch.is_set() and has_worker(self._context.spark)
-                    if not moves and time.monotonic() >= asking_until:
-                        break
+                while not self.is_at_boundary and time.monotonic() < until:
                     self.wait(1)
                 self._is_interrupted = self._in_batch.is_set()
                 query.stop()
         finally:
             self._lease.release()
+
+    @property
+    def is_at_boundary(self) -> bool:
+        """Whether one that is asked to stop can be stopped without waiting for its batch."""
+        query = self._query
+        if query is None or not query.isActive or not query.status["isTriggerActive"]:
+            return True
+        # Spark's thread must not be stopped in the middle of a batch function. Before it, Spark asks for the topic's
+        # offsets, which takes as long as its client waits where the broker is away.
+        moves = self._in_batch.is_set() and has_worker(self._context.spark)
+        return not moves and time.monotonic() >= self._stop_requested_at + _ASKING_S
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until the query has ended; says whether it has."""

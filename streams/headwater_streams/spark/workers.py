@@ -1,11 +1,20 @@
-"""Whether a session has an executor."""
+"""Whether a session has a JVM, and an executor."""
 
 from typing import TYPE_CHECKING
 
 from headwater_streams.spark.plain_ways import or_plainly
+from headwater_streams.spark.spark_errors import AnyJvmError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def is_alive(spark: "SparkSession") -> bool:
+    """Whether the session's JVM answers."""
+    try:
+        return bool(spark.version)
+    except (AnyJvmError, ConnectionError):
+        return False
 
 
 def _may_have(_: "SparkSession") -> bool:

@@ -34,7 +34,7 @@ from headwater.stack.session import spark_session
 from headwater_streams import backfill
 from headwater_streams.base.errors import StreamsError
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.faults import BackOff
+from headwater_streams.runtime.restarts import BackOff, Restarts
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.sources.reader import KafkaSource
@@ -67,7 +67,7 @@ class Jobs:
             self._context,
             [JOBS[name](code)],
             lease=lease_factory(self._home, ""),
-            back_off=BackOff(first_s=0.5, most_s=2),
+            restarts=Restarts(BackOff(first_s=0.5, most_s=2)),
             upkeep=Upkeep(every=15, files_kept_h=1),
             progress_every_s=None,
         )

@@ -20,9 +20,9 @@ from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.base.errors import IncompatibleStateError
 from headwater_streams.delta.marks import last_batch
 from headwater_streams.plan.job import Job, bind
-from headwater_streams.runtime.faults import BackOff
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
+from headwater_streams.runtime.restarts import BackOff, Restarts
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver, SimulatedCrash
 from support.watching import watch_until
@@ -375,7 +375,7 @@ def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
     driver = drive(clean, others, copies)
     context, jobs = driver.context, [bind(clean), bind(others), bind(copies)]
     send(driver, event("10:00", "UA", 60))
-    runner = JobRunner(context, jobs, progress_every_s=None, back_off=BackOff(0.1, 0.5))
+    runner = JobRunner(context, jobs, progress_every_s=None, restarts=Restarts(BackOff(0.1, 0.5)))
     runner.start(interval_s=0.1)
 
     def has(table: str, rows: int) -> Callable[[], bool]:
@@ -416,7 +416,7 @@ def test_job_that_waits_does_not_go_on_in_a_table_that_was_built_with_other_code
     send(driver, event("10:00", "UA", 60))
     driver.run()
     runner = JobRunner(
-        driver.context, [bind(clean), copies(1)], progress_every_s=None, back_off=BackOff(0.1, 0.5)
+        driver.context, [bind(clean), copies(1)], progress_every_s=None, restarts=Restarts(BackOff(0.1, 0.5))
     )
     runner.start(interval_s=0.1)
     try:
@@ -451,7 +451,7 @@ def _started_behind_a_rebuild(driver: JobDriver, jobs: list[Job]) -> None:
     backfill.run(driver.context, again.id, jobs[0])
     backfill.verify(driver.context, again.id, jobs[0])
     backfill.swap(driver.context, again.id)
-    runner = JobRunner(driver.context, jobs, progress_every_s=None, back_off=BackOff(0.1, 0.5))
+    runner = JobRunner(driver.context, jobs, progress_every_s=None, restarts=Restarts(BackOff(0.1, 0.5)))
     try:
         runner.start(interval_s=0.1)
     finally:

@@ -16,10 +16,10 @@ from headwater_streams.base.errors import DataLossError, IncompatibleStateError
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.faults import BackOff
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.positions import records_gone
 from headwater_streams.runtime.renewal import begin_generations, gone_since_read
+from headwater_streams.runtime.restarts import BackOff, Restarts
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
 from headwater_streams.storage.home import Home
@@ -29,7 +29,7 @@ clicks = hw.topic("clicks", schema="n INT")
 
 # A broker that is away is given up after 2 s instead of 15, so that the test need not wait.
 IMPATIENT = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
-SOON = BackOff(0.1, 0.5)
+SOON = Restarts(BackOff(0.1, 0.5))
 
 
 @hw.job(target=hw.delta("silver.clicks"), dedup=hw.by_offset())
@@ -104,7 +104,7 @@ def test_job_broker_away_and_back_goes_on_by_itself(
         stage = Stage(spark, tmp_path / "home", first)
         stage.make(2)
         stage.send(*range(50))
-        runner = JobRunner(stage.context, [JOB], back_off=SOON)
+        runner = JobRunner(stage.context, [JOB], restarts=SOON)
         runner.start(interval_s=0.1)
         watch_until(runner, lambda: len(stage.numbers()) == 50)
     watch_until(runner, lambda: "it is started again in" in caplog.text)
@@ -117,7 +117,7 @@ def test_job_broker_away_and_back_goes_on_by_itself(
     assert stage.audit() == ([], [])
 
 
-def test_job_broker_away_without_back_off_says_why(spark: SparkSession, tmp_path: Path) -> None:
+def test_job_broker_away_without_restarts_says_why(spark: SparkSession, tmp_path: Path) -> None:
     with broker(tmp_path / "data") as running:
         stage = Stage(spark, tmp_path / "home", running)
         stage.make()
@@ -272,7 +272,7 @@ def test_job_of_several_topics_overtaken_by_retention_names_the_topic_and_the_ra
 def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage) -> None:
     stage.make()
     stage.send(*range(5))
-    runner = JobRunner(stage.context, [JOB], back_off=SOON)
+    runner = JobRunner(stage.context, [JOB], restarts=SOON)
     runner.start(interval_s=0.1)
     watch_until(runner, lambda: len(stage.numbers()) == 5)
     stage.remove()
