@@ -67,5 +67,17 @@ class SparkEndedError(StreamsError):
     """Spark's process has ended, so no job of it can go on: start them again."""
 
 
+class RefusedError(StreamsError):
+    """A broker and this client do not come together: mend the client's settings, or the broker's.
+
+    Attributes:
+        topic: The topic that the client may not read; empty where it may ask nothing at all.
+    """
+
+    def __init__(self, message: str, topic: str = "") -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
 class DataLossError(StreamsError):
     """Input that the job has not read is gone, or tables and ledger disagree; the message names the range."""
