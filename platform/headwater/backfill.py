@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
-from headwater.running.environment import one_job, open_environment
-from headwater.stack.local import bootstrap_of, known_bootstrap
+from headwater.running.clusters import Clusters, reads_default
+from headwater.running.environment import one_job, open_environment, record_source
 from headwater_streams import backfill as _backfill
 from headwater_streams.backfill import (
     BackfillError,
@@ -41,7 +41,6 @@ from headwater_streams.backfill.store import AnyPlan, BackfillFolder
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.reader import KafkaSource
 from headwater_streams.storage.home import Home
 
 __all__ = [
@@ -284,12 +283,14 @@ def _home(home: _PATH) -> Home:
 def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) -> StageContext:
     """The session, the home and the brokers; brokers are required where a job's topics are read."""
     where, spark = _home(home), _session()
-    needs_broker = reads is not None and bool(reads.topics)
+    needs_broker = reads is not None and reads_default(reads)
     if spark is None:
         name = "headwater backfill"
         return open_environment(where.root, bootstrap, app_name=name, needs_broker=needs_broker).context
-    address = bootstrap or (bootstrap_of if needs_broker else known_bootstrap)(where.root)
-    return StageContext(spark, where, KafkaSource(address))
+    clusters = Clusters(where.root, bootstrap)
+    if needs_broker:
+        clusters.require_default()
+    return StageContext(spark, where, record_source(clusters, where.root, spark))
 
 
 def _session() -> SparkSession | None:

@@ -6,7 +6,7 @@ import tomllib
 from headwater.config import Settings, known_keys, load_settings, shipped_dir
 
 _TEXT = (shipped_dir("conf") / "headwater.toml").read_text(encoding="utf-8")
-_FREE_TABLES = ("broker", "spark.conf")
+_FREE_TABLES = ("broker", "spark.conf", "client.kafka", "cluster")
 
 
 def _entries() -> dict[str, tuple[bool, bool]]:

@@ -34,6 +34,18 @@ def test_error_of_a_group_says_what_to_do(code: int, told: str, tmp_path: Path) 
     assert str(cluster.explain(KafkaError(code, "Broker: said so"), "group silver")) == told
 
 
+def test_error_of_an_acl_names_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SECURITY_PROTOCOL", "SASL_PLAINTEXT"), ("SASL_MECHANISM", "PLAIN")):
+        monkeypatch.setenv(f"HEADWATER_CLIENT_{name}", value)
+    monkeypatch.setenv("HEADWATER_CLIENT_SASL_USERNAME", "alice")
+    monkeypatch.setenv("HEADWATER_CLIENT_SASL_PASSWORD", "secret")
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed")
+    assert str(Cluster(tmp_path, "127.0.0.1:9092").explain(error, "topic orders")) == (
+        "topic orders: the broker at 127.0.0.1:9092 does not let 'alice' do that (broker: topic authorization failed): "
+        "an ACL is to allow it"
+    )
+
+
 def test_sasl_without_what_it_needs_is_refused_before_a_client_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,22 +131,121 @@ def test_load_a_bad_variable_is_named(conf: Path) -> None:
 
 
 def test_values_of_secrets_are_hidden(conf: Path) -> None:
-    (conf / "headwater.toml").write_text(
+    _private(
+        conf / "headwater.toml",
         '[client]\nsasl_password = "hunter2"\n[broker]\nssl.keystore.password = "hunter2"\n'
         '[spark.conf]\nspark.hadoop.fs.s3a.secret.key = "hunter2"\n'
+        '[client.kafka]\nsasl.jaas.config = "hunter2"\n[cluster.pay]\noauth_client_secret = "hunter2"\n',
     )
     loaded = load_settings({})
-    assert loaded.settings.client.properties()["sasl.password"] == "hunter2"
+    assert loaded.settings.client.sasl_password.get_secret_value() == "hunter2"
     shown = {each.key: each.value for each in loaded.values()}
     assert "hunter2" not in repr(shown)
     assert "hunter2" not in repr(loaded.settings.client)
+    assert "hunter2" not in repr(loaded.settings.cluster)
     assert shown["client.sasl_password"] == "********"
     assert shown["broker.ssl.keystore.password"] == "********"
     assert shown["spark.conf.spark.hadoop.fs.s3a.secret.key"] == "********"
 
 
+def _private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "variable"),
+    [
+        ("[client]\nsasl_password = 'x'\n", "client.sasl_password", "HEADWATER_CLIENT_SASL_PASSWORD"),
+        (
+            "[client.kafka]\n'sasl.jaas.config' = 'x'\n",
+            "client.kafka.sasl.jaas.config",
+            "HEADWATER_CLIENT_KAFKA_SASL_JAAS_CONFIG",
+        ),
+        (
+            "[cluster.eu-west]\nssl_key_password = 'x'\n",
+            "cluster.eu-west.ssl_key_password",
+            "HEADWATER_CLUSTER_EU_WEST_SSL_KEY_PASSWORD",
+        ),
+    ],
+)
+def test_load_a_secret_of_a_file_that_others_may_read_is_refused(
+    conf: Path, text: str, key: str, variable: str
+) -> None:
+    path = conf / "headwater.toml"
+    path.write_text(text)
+    path.chmod(0o640)
+    with pytest.raises(UsageError) as refused:
+        load_settings({})
+    assert str(refused.value) == (
+        f"conf/headwater.toml line 2: {key} is a secret, and others than the owner may read the file: chmod 600 "
+        f"conf/headwater.toml, or give it by the environment, {variable}"
+    )
+    path.chmod(0o400)
+    load_settings({})
+
+
+def test_load_what_is_no_secret_may_stand_in_an_open_file(conf: Path) -> None:
+    path = conf / "headwater.toml"
+    path.write_text(
+        "[client]\nsasl_password = ''\nssl_key_location = 'key.pem'\n[client.kafka]\n"
+        "'sasl.oauthbearer.token.endpoint.url' = 'https://x/token'\n"
+    )
+    path.chmod(0o644)
+    shown = {each.key: each.value for each in load_settings({}).values()}
+    assert shown["client.kafka.sasl.oauthbearer.token.endpoint.url"] == "https://x/token"
+
+
+def test_load_named_clusters_from_files_and_the_environment(conf: Path) -> None:
+    (conf / "headwater.toml").write_text(
+        "[cluster.eu-west]\nbootstrap = 'a:1'\n[cluster.eu-west.kafka]\nclient.id = 'x'\n"
+    )
+    environ = {
+        "HEADWATER_CLUSTER_EU_WEST_SASL_PASSWORD": "secret",
+        "HEADWATER_CLUSTER_US_WEST_BOOTSTRAP": "b:1",
+        "HEADWATER_CLUSTER_US_WEST_KAFKA_REQUEST_TIMEOUT_MS": "5000",
+        "HEADWATER_CLIENT_KAFKA_FETCH_MIN_BYTES": "1",
+    }
+    loaded = load_settings(environ)
+    clusters = loaded.settings.cluster
+    assert sorted(clusters) == ["eu-west", "us_west"]
+    assert clusters["eu-west"].sasl_password.get_secret_value() == "secret"
+    assert (clusters["eu-west"].bootstrap, clusters["eu-west"].kafka) == ("a:1", {"client.id": "x"})
+    assert (clusters["us_west"].bootstrap, clusters["us_west"].kafka) == (
+        "b:1",
+        {"request.timeout.ms": "5000"},
+    )
+    assert loaded.settings.client.kafka == {"fetch.min.bytes": "1"}
+    assert loaded.sources["cluster.eu-west.bootstrap"] == "conf/headwater.toml line 2"
+    assert loaded.sources["cluster.eu-west.kafka.client.id"] == "conf/headwater.toml line 4"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[cluster.pay]\nsasl_pasword = 'x'\n",
+            "line 2: there is no setting cluster.pay.sasl_pasword: did you mean",
+        ),
+        ("[cluster.Pay]\nbootstrap = 'x'\n", "should match pattern"),
+        ("[cluster]\nbootstrap = 'x'\n", "line 2: there is no setting cluster.bootstrap"),
+        ("[cluster.pay]\nsecurity_protocol = 'TLS'\n", "line 2: cluster.pay.security_protocol is 'TLS'"),
+    ],
+)
+def test_load_a_mistake_in_a_named_cluster_is_named(conf: Path, text: str, message: str) -> None:
+    (conf / "headwater.toml").write_text(text)
+    with pytest.raises(UsageError) as refused:
+        load_settings({})
+    assert message in str(refused.value)
+
+
+def test_load_a_variable_of_a_named_cluster_without_a_key_is_refused(conf: Path) -> None:
+    with pytest.raises(UsageError, match=r"HEADWATER_CLUSTER_PAY_USER names no setting"):
+        load_settings({"HEADWATER_CLUSTER_PAY_USER": "x"})
+
+
 def test_values_of_secrets_do_not_appear_in_errors(conf: Path) -> None:
-    (conf / "headwater.toml").write_text("[client]\nsasl_password = 12345\n")
+    _private(conf / "headwater.toml", "[client]\nsasl_password = 12345\n")
     with pytest.raises(UsageError) as caught:
         load_settings({})
     assert "12345" not in str(caught.value)

@@ -12,6 +12,7 @@ import pytest
 
 from headwater.cli._kafka import Cluster
 from headwater.running.group_offsets import GroupOffsets
+from headwater_streams.sources.kafka_cluster import KafkaCluster
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def test_group_offsets_let_go_of_with_a_request_under_way_are_gone_at_once(silent: str) -> None:
-    offsets = GroupOffsets(silent, "job", timeout_s=30)
+    offsets = GroupOffsets(KafkaCluster(silent), "job", timeout_s=30)
     offsets.commit({("clicks", 0): 5})
     gone = weakref.ref(offsets)
     del offsets

@@ -89,6 +89,7 @@ def planned_job(
         only_repairs: Whether only a repair needs the brokers.
         nice: The priority of this process from here on, and of the JVM that it starts; 19 is the lowest.
     """
+    from headwater.running.clusters import reads_default
     from headwater.running.environment import one_job
     from headwater_streams.backfill import BackfillPlan
     from headwater_streams.backfill.store import BackfillFolder
@@ -101,7 +102,7 @@ def planned_job(
             )
         job, _ = one_job(planned.reference)
         reads = isinstance(planned, BackfillPlan) or not only_repairs
-        broker = needs_broker and reads and planned.kind == "row" and bool(job.topics)
+        broker = needs_broker and reads and planned.kind == "row" and reads_default(job)
         _stand_back(nice)
         with session_of(home, bootstrap, needs_broker=broker) as context:
             yield context, job

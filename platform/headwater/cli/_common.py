@@ -44,7 +44,8 @@ BootstrapOption = Annotated[
         "--bootstrap",
         envvar="HEADWATER_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="The brokers to speak to; by default the running stack of --home.",
+        help="The brokers to speak to, or the name of a [cluster.NAME] of the settings; by default those of "
+        "client.bootstrap, or the running stack of --home.",
     ),
 ]
 
@@ -57,6 +58,12 @@ def print_json(value: Any) -> None:
 def print_line(text: str, *, file: TextIO | None = None, flush: bool = False) -> None:
     """Print a sentence, with control characters in its names escaped; by default on standard output."""
     print(escaped_text(text), file=file, flush=flush)
+
+
+def print_remarks(sentences: Iterable[str]) -> None:
+    """Prints what a person is to know beside the result, on standard error."""
+    for each in sentences:
+        print_line(f"headwater: {each}", file=sys.stderr)
 
 
 def report_damaged(damaged: "Sequence[DamagedFileError]") -> None:

@@ -1,11 +1,10 @@
 """What the verbs that speak to brokers share: the client's settings, and librdkafka's errors as sentences."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headwater.cli._common import print_json, print_line
-from headwater.config import ClientSettings, Settings, load_settings
+from headwater.config import Settings, load_settings
 from headwater.errors import UsageError, UserError
-from headwater.stack.local import bootstrap_of
+from headwater.running.clusters import Clusters
 from headwater_broker.numbers import is_natural
+from headwater_streams.base.errors import RefusedError
+from headwater_streams.sources.client_faults import Complaint
+from headwater_streams.sources.kafka_cluster import KafkaCluster
+from headwater_streams.sources.topic_metadata import UNANSWERED, first_metadata, new_client
 
 OFFSET_FORMS = "earliest, latest, an offset, or a time such as 2013-01-01T10:00:00Z"
 
@@ -26,39 +29,53 @@ class Cluster:
 
     Args:
         home: Its running stack is used unless brokers are named.
-        bootstrap: The brokers named by --bootstrap, if any.
+        bootstrap: What --bootstrap names, if anything: brokers, or a cluster of the settings.
     """
 
     def __init__(self, home: Path, bootstrap: str | None) -> None:
-        self._settings: Settings = load_settings(os.environ).settings
-        _require_login(self._settings.client)
-        self.bootstrap = bootstrap or bootstrap_of(home)
-        self.timeout_s = self._settings.client.timeout_s
+        settings: Settings = load_settings(os.environ).settings
+        self._cluster: KafkaCluster = Clusters(home, bootstrap, settings).require_default()
+        self.bootstrap = self._cluster.bootstrap
+        section = settings.cluster.get(self._cluster.section.removeprefix("cluster."), settings.client)
+        self.timeout_s = section.timeout_s
         self._admins: list[Any] = []
-        self._refused: list[str] = []
+        self._complaints: list[Complaint] = []
 
     def client_properties(self) -> dict[str, Any]:
         """The properties that every client of this cluster starts from."""
         return {
-            "bootstrap.servers": self.bootstrap,
             "client.id": "headwater-cli",
             # Its log lines about connections would come before our sentence about the same thing.
             "log_level": 0,
-            # Not a bound method: it would refer to this object, which holds clients. Such a cycle may be collected in a
-            # thread of librdkafka's, and a client that is destroyed there ends the process.
-            "error_cb": partial(_note, self._refused),
-            **self._settings.client.properties(),
+            **self._cluster.rdkafka(self._complaints),
         }
 
     def admin(self) -> Any:
         """An admin client."""
-        self._admins.append(AdminClient(self.client_properties()))
+        self._admins.append(self._made(AdminClient, self.client_properties()))
         return self._admins[-1]
+
+    def topics(self) -> dict[str, Any]:
+        """The metadata of all topics, by name.
+
+        Raises:
+            UserError: No broker answers, or one refuses this client.
+        """
+        with self.errors("topics"):
+            metadata = first_metadata(self.admin(), self._cluster, self._complaints, self.timeout_s)
+        return dict(metadata.topics)
+
+    def _made(self, kind: Callable[..., Any], properties: dict[str, Any]) -> Any:
+        try:
+            return new_client(kind, properties, self._cluster)
+        except RefusedError as error:
+            raise UsageError(str(error)) from error
 
     @contextmanager
     def consumer(self, **properties: Any) -> Iterator[Any]:
         """A consumer that belongs to no group unless `properties` name one; partitions are assigned by hand."""
-        consumer = Consumer(
+        consumer = self._made(
+            Consumer,
             {
                 **self.client_properties(),
                 "group.id": "headwater-cli",
@@ -66,7 +83,7 @@ class Cluster:
                 "enable.auto.offset.store": False,
                 "allow.auto.create.topics": False,
                 **properties,
-            }
+            },
         )
         try:
             yield consumer
@@ -84,26 +101,33 @@ class Cluster:
             yield
         except KafkaException as error:
             raise self.explain(error.args[0], subject) from error
+        except RefusedError as error:
+            raise UserError(str(error)) from error
 
     def explain(self, error: Any, subject: str) -> UserError:
         """The sentence for one of librdkafka's errors."""
         name = error.name()
         for admin in self._admins:
             admin.poll(0)  # calls `error_cb` for the errors of its connections so far
-        if self._refused and name in (*UNREACHABLE, "_MSG_TIMED_OUT"):
-            return UserError(
-                f"the broker at {self.bootstrap} refuses this client ({self._refused[-1]}): see the section client of "
-                "the settings, headwater config show"
-            )
-        if name in UNREACHABLE:
+        if name in (*UNANSWERED, "_MSG_TIMED_OUT"):
+            fault = self._cluster.fault(self._complaints)
+            if fault is not None:
+                return UserError(fault)
+        if name in UNANSWERED:
             return UserError(
                 f"no broker answers at {self.bootstrap}: is it running, is the address right, and does it speak "
-                f"{self._settings.client.security_protocol} there (client.security_protocol)?"
+                f"{self._cluster.login.protocol} there ({self._cluster.section}.security_protocol)?"
             )
         if name == "_MSG_TIMED_OUT":
             return UserError(
                 f"{subject}: no broker took the records in {self.timeout_s:g} s: is it running at {self.bootstrap}, "
                 "and is the address right?"
+            )
+        if name in _FORBIDDEN:
+            who = self._cluster.login.who
+            return UserError(
+                f"{subject}: the broker at {self.bootstrap} does not let {repr(who) if who else 'this client'} do that "
+                f"({error.str().rstrip('.').lower()}): an ACL is to allow it"
             )
         if name in _UNKNOWN_TOPIC:
             return UsageError(
@@ -190,9 +214,7 @@ class Cluster:
         Raises:
             UserError: If there is no such topic, or no broker answers.
         """
-        with self.errors(f"topic {topic}"):
-            # Asking for one topic by name would have the broker create it.
-            topics = self.admin().list_topics(timeout=self.timeout_s).topics
+        topics = self.topics()  # asking for one topic by name would have the broker create it
         if topic not in topics:
             near = get_close_matches(topic, topics, n=1)
             hint = f"did you mean {near[0]}?" if near else "see headwater topics list"
@@ -200,39 +222,17 @@ class Cluster:
         return topics[topic]
 
 
-# The names of librdkafka's own errors begin with an underscore.
-UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
-_REFUSED = ("_AUTHENTICATION", "_SSL")
-
+_FORBIDDEN = (
+    "TOPIC_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+)
 _UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
-
-
-def _require_login(client: ClientSettings) -> None:
-    """Requires the settings that a client needs to log in by SASL.
-
-    Raises:
-        UsageError: One of them is empty.
-    """
-    if not client.security_protocol.startswith("SASL"):
-        return
-    needed = {
-        "sasl_mechanism": client.sasl_mechanism,
-        "sasl_username": client.sasl_username,
-        "sasl_password": client.sasl_password.get_secret_value(),
-    }
-    empty = [name for name, value in needed.items() if not value]
-    if empty:
-        names = " and ".join(f"client.{name} (HEADWATER_CLIENT_{name.upper()})" for name in empty)
-        raise UsageError(f"client.security_protocol is {client.security_protocol}, which needs {names}, too")
 
 
 def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _note(refused: list[str], error: Any) -> None:
-    if error.name() in _REFUSED:
-        refused.append(error.str())
 
 
 def print_done(done: str, names: list[str], json_output: bool) -> None:

@@ -154,6 +154,7 @@ def plan_backfill(
       headwater backfill plan jobs/requests.py:split_requests --rewind 12 --table silver.bots
     """
     from headwater.cli._backfill import parse_offsets, print_plan, print_whole
+    from headwater.running.clusters import reads_default
     from headwater.running.environment import one_job
     from headwater_streams.backfill.repair.selection import Selection
     from headwater_streams.backfill.store import BackfillError
@@ -181,7 +182,7 @@ def plan_backfill(
     job, where = one_job(reference, home)
     with (
         errors(),
-        session_of(home, bootstrap, needs_broker=bool(job.topics), is_brief=True) as context,
+        session_of(home, bootstrap, needs_broker=reads_default(job), is_brief=True) as context,
     ):
         from headwater_streams import backfill
 

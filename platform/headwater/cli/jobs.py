@@ -17,6 +17,7 @@ from headwater.cli._common import (
     console,
     print_json,
     print_line,
+    print_remarks,
     print_table,
     progress_console,
     report_damaged,
@@ -450,7 +451,9 @@ def status(
         watch_jobs(home, names, json_output=json_output)
         return
     damaged: list[DamagedFileError] = []
-    statuses = job_status(home, topic_asker(home, bootstrap), damaged.append)
+    ask = topic_asker(home, bootstrap)
+    statuses = job_status(home, ask, damaged.append)
+    print_remarks(ask.refusals)
     selected = [each for each in statuses if names is None or is_of(each["job"], names)]
     progress = []
     try:
@@ -510,6 +513,7 @@ def explain(
 
     ask = topic_asker(home, bootstrap)
     explanations = [explain_job(home, job, ask) for job in jobs]
+    print_remarks(ask.refusals)
     if json_output:
         objects = [asdict(each) for each in explanations]
         print_json(objects if len(objects) > 1 else objects[0])

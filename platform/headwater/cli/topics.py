@@ -26,8 +26,9 @@ from headwater.cli._common import (
     print_line,
     print_table,
 )
-from headwater.cli._kafka import UNREACHABLE, Cluster, parse_assignments, print_done
+from headwater.cli._kafka import Cluster, parse_assignments, print_done
 from headwater.errors import UsageError
+from headwater_streams.sources.topic_metadata import UNANSWERED
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -71,8 +72,7 @@ def list_topics(
       headwater topics list
     """
     cluster = Cluster(home, bootstrap)
-    with cluster.errors("topics"):
-        topics = cluster.admin().list_topics(timeout=cluster.timeout_s).topics
+    topics = cluster.topics()
     rows = [
         (
             name,
@@ -226,7 +226,7 @@ def describe(
                         TopicPartition(topic, number), timeout=cluster.timeout_s
                     )
                 except KafkaException as error:
-                    if error.args[0].name() not in UNREACHABLE:
+                    if error.args[0].name() not in UNANSWERED:
                         raise
                     # A broker that was killed stays the leader until its session ends.
                     silent.add(partition.leader)
@@ -235,7 +235,7 @@ def describe(
         try:
             configs = _configs(cluster, admin, topic)
         except KafkaException as error:
-            if not silent or error.args[0].name() not in UNREACHABLE:
+            if not silent or error.args[0].name() not in UNANSWERED:
                 raise
             print_line(
                 "headwater: the topic's properties are not known: no controller answers", file=sys.stderr

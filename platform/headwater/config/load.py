@@ -1,8 +1,10 @@
 """Where a setting comes from: flags, the environment, the current folder's conf/, the shipped conf/."""
 
+import os
 import re
+import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,12 +12,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from headwater.config.settings import Settings
+from headwater.config.settings import ClientSettings, Settings
 from headwater.config.shipped import shipped_dir
 from headwater.errors import UsageError, reason
 
 _ENVIRONMENT_PREFIX = "HEADWATER_"
 _SECRET_NAME = re.compile(r"password|secret|token|credential|private|\.key$|jaas", re.IGNORECASE)
+_NO_SECRET = re.compile(r"[._](url|location|type|class)$", re.IGNORECASE)
 _HIDDEN = "********"
 _SHIPPED = "the shipped conf/headwater.toml"
 
@@ -74,7 +77,8 @@ def load_settings(environ: Mapping[str, str], flags: Mapping[str, object] | None
     for path, label in _files(environ):
         for key, value, line in _read_file(path, label):
             values[key], sources[key] = value, f"{label} line {line}"
-    for key, value, name in _read_environment(environ):
+    clusters = [key.split(".")[1] for key in values if key.startswith(f"{_CLUSTER}.")]
+    for key, value, name in _read_environment(environ, clusters):
         values[key], sources[key] = value, name
     for key, value in (flags or {}).items():
         if value is not None:
@@ -100,8 +104,24 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-# Tables whose keys are not ours: Kafka's broker properties, Spark's settings.
-_FREE_TABLES = ("broker", "spark.conf")
+# Tables whose keys are not ours: Kafka's properties of brokers and of clients, Spark's settings.
+_FREE_TABLES = ("broker", "spark.conf", "client.kafka")
+_CLUSTER = "cluster"
+"""The section of further clusters: each of its tables is as `client`."""
+
+
+def _free_table_of(key: str) -> str | None:
+    """The table of free names that a key is in, or is."""
+    parts = key.split(".")
+    if parts[0] == _CLUSTER and parts[2:3] == ["kafka"]:
+        return ".".join(parts[:3])
+    return next((free for free in _FREE_TABLES if f"{key}.".startswith(f"{free}.")), None)
+
+
+def _pattern_of(key: str) -> str:
+    """A key of a named cluster as the one of `client` that it is like; any other as it is."""
+    parts = key.split(".", maxsplit=2)
+    return f"client.{parts[2]}" if parts[0] == _CLUSTER and len(parts) > 2 else key
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
@@ -127,7 +147,25 @@ def _read_file(path: Path, label: str) -> Iterator[tuple[str, object, int]]:
     for key, value in _leaves(table):
         line = _line_of(text, key)
         _check_known(key, f"{label} line {line}")
+        if value and _is_of_clients(key) and _is_secret(key) and is_open(path):
+            raise UsageError(
+                f"{label} line {line}: {key} is a secret, and others than the owner may read the file: chmod 600 "
+                f"{label}, or give it by the environment, {variable_of(key).replace('-', '_')}"
+            )
         yield key, value, line
+
+
+def _is_secret(key: str) -> bool:
+    return bool(_SECRET_NAME.search(key)) and not _NO_SECRET.search(key)
+
+
+def _is_of_clients(key: str) -> bool:
+    return key.partition(".")[0] in ("client", _CLUSTER)
+
+
+def is_open(path: Path) -> bool:
+    """Whether others than a file's owner may read it."""
+    return os.name == "posix" and bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -135,11 +173,13 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, o
         key = f"{prefix}{name}"
         if not isinstance(value, dict):
             yield key, value
-        elif key in _FREE_TABLES:
+        elif _free_table_of(key) == key:
             yield from ((f"{key}.{each}", inner) for each, inner in _free_leaves(value))
         else:
             # An empty or unknown table is yielded, too, or a mistake in its name would go unnoticed.
-            if not any(f"{each}.".startswith(f"{key}.") for each in known_keys()):
+            pattern = _pattern_of(key)
+            is_cluster = prefix == f"{_CLUSTER}." and value
+            if not is_cluster and not any(f"{each}.".startswith(f"{pattern}.") for each in known_keys()):
                 yield key, value
             yield from _leaves(value, f"{key}.")
 
@@ -153,13 +193,52 @@ def _free_leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
-    by_variable = {variable_of(key): key for key in known_keys() if key not in _FREE_TABLES}
+# Spark's settings have capitals, which a variable's name cannot tell.
+_FREE_VARIABLES = ("broker", "client.kafka")
+
+
+def _dotted(text: str) -> str:
+    return text.lower().replace("_", ".")
+
+
+def _key_of_cluster(variable: str, text: str, clusters: Iterable[str]) -> str:
+    """The key that a variable of a named cluster gives, `PAYMENTS_SASL_PASSWORD` or `PAYMENTS_KAFKA_CLIENT_ID`.
+
+    Args:
+        variable: The variable.
+        text: Its name without the prefix.
+        clusters: The clusters that the files name: a variable cannot tell `eu-west` from `eu_west`.
+    """
+    keys = sorted(
+        (key.upper() for key in ClientSettings.model_fields if key != "kafka"), key=len, reverse=True
+    )
+    name, free, rest = text.partition("_KAFKA_")
+    key = f"kafka.{_dotted(rest)}" if free else ""
+    if not free:
+        ending = next((each for each in keys if text.endswith(f"_{each}")), None)
+        if ending is None:
+            raise UsageError(
+                f"the environment variable {variable} names no setting: it is "
+                f"{_ENVIRONMENT_PREFIX}{_CLUSTER.upper()}_NAME_KEY, with a key of [client]; see headwater config show"
+            )
+        name, key = text.removesuffix(f"_{ending}"), ending.lower()
+    declared = {each.upper().replace("-", "_"): each for each in clusters}
+    return f"{_CLUSTER}.{declared.get(name, name.lower())}.{key}"
+
+
+def _read_environment(
+    environ: Mapping[str, str], clusters: Iterable[str]
+) -> Iterator[tuple[str, object, str]]:
+    no_variable = (*_FREE_TABLES, _CLUSTER)
+    by_variable = {variable_of(key): key for key in known_keys() if key not in no_variable}
     sections = tuple(f"{_ENVIRONMENT_PREFIX}{name.upper()}_" for name in Settings.model_fields)
-    broker = f"{_ENVIRONMENT_PREFIX}BROKER_"
+    of_clusters = f"{_ENVIRONMENT_PREFIX}{_CLUSTER.upper()}_"
     for name, value in sorted(environ.items()):
-        if name.startswith(broker):
-            yield "broker." + name.removeprefix(broker).lower().replace("_", "."), value, name
+        free = next((free for free in _FREE_VARIABLES if name.startswith(variable_of(free) + "_")), None)
+        if free is not None:
+            yield f"{free}.{_dotted(name.removeprefix(variable_of(free) + '_'))}", value, name
+        elif name.startswith(of_clusters):
+            yield _key_of_cluster(name, name.removeprefix(of_clusters), clusters), value, name
         elif name in by_variable:
             yield by_variable[name], value, name
         elif name.startswith(sections):
@@ -175,11 +254,18 @@ def variable_of(key: str) -> str:
 
 def _check_known(key: str, where: str) -> None:
     keys = known_keys()
-    if key in keys or any(key.startswith(f"{free}.") for free in _FREE_TABLES):
+    if _pattern_of(key) in keys and key != _CLUSTER:
+        return
+    if (_free_table_of(key) or key) != key:
         return
     sections = [f"[{section}]" for section in Settings.model_fields]
-    near = [each for each in keys if each.rpartition(".")[2] == key.rpartition(".")[2]]
-    near = near or get_close_matches(key, keys, n=1) or get_close_matches(f"[{key}]", sections, n=1)
+    pattern = _pattern_of(key)
+    near = [each for each in keys if each.rpartition(".")[2] == pattern.rpartition(".")[2]]
+    near = near or get_close_matches(pattern, keys, n=1) or get_close_matches(f"[{key}]", sections, n=1)
+    if pattern != key:  # of a named cluster
+        near = [
+            key.removesuffix(pattern.removeprefix("client.")) + each.removeprefix("client.") for each in near
+        ]
     hint = f"did you mean {near[0]}?" if near else f"the sections are {', '.join(sections)}"
     raise UsageError(f"{where}: there is no setting {key}: {hint}")
 
@@ -205,8 +291,8 @@ def _line_of(text: str, key: str) -> int:
 def _nested(values: Mapping[str, object]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in values.items():
-        free = next((table for table in _FREE_TABLES if key.startswith(f"{table}.")), None)
-        path = [*free.split("."), key.removeprefix(f"{free}.")] if free else key.split(".")
+        free = _free_table_of(key)
+        path = [*free.split("."), key.removeprefix(f"{free}.")] if free not in (None, key) else key.split(".")
         table = nested
         for part in path[:-1]:
             table = table.setdefault(part, {})
@@ -217,7 +303,7 @@ def _nested(values: Mapping[str, object]) -> dict[str, Any]:
 def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
-    value = "" if _SECRET_NAME.search(key) else f" is {first['input']!r}"
+    value = "" if _is_secret(key) else f" is {first['input']!r}"
     reason = first["msg"][:1].lower() + first["msg"][1:]
     return f"{sources.get(key, 'the settings')}: {key}{value}: {reason}"
 
@@ -232,7 +318,11 @@ def _flatten(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]
         if isinstance(value, BaseModel):
             yield from _flatten(value, f"{prefix}{name}.")
         elif isinstance(value, dict):
-            yield from ((f"{prefix}{name}.{each}", inner) for each, inner in value.items())
+            for each, inner in value.items():
+                if isinstance(inner, BaseModel):
+                    yield from _flatten(inner, f"{prefix}{name}.{each}.")
+                else:
+                    yield f"{prefix}{name}.{each}", inner
         else:
             yield f"{prefix}{name}", value
 
@@ -240,4 +330,4 @@ def _flatten(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]
 def _masked(key: str, value: object) -> object:
     if hasattr(value, "get_secret_value"):
         return _HIDDEN if value.get_secret_value() else ""
-    return _HIDDEN if _SECRET_NAME.search(key) and value else value
+    return _HIDDEN if _is_secret(key) and value else value

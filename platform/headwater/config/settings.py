@@ -74,25 +74,25 @@ class JobSettings(_Section):
 
 
 class ClientSettings(_Section):
-    """How Kafka clients reach the brokers."""
+    """How clients reach a cluster: commands, jobs, backfills, audits alike."""
 
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
+    bootstrap: str = ""
+    security_protocol: Literal["", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = ""
+    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = ""
     sasl_username: str = ""
     sasl_password: SecretStr = SecretStr("")
+    oauth_url: str = ""
+    oauth_client_id: str = ""
+    oauth_client_secret: SecretStr = SecretStr("")
+    oauth_scope: str = ""
+    oauth_ca_location: str = ""
     ssl_ca_location: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
+    ssl_key_password: SecretStr = SecretStr("")
+    properties: str = ""
     timeout_s: Annotated[Decimal, Field(gt=0, le=3600)] = 15
-
-    def properties(self) -> dict[str, str]:
-        """These settings under librdkafka's names, without those that are empty."""
-        named = {
-            "security.protocol": self.security_protocol,
-            "sasl.mechanism": self.sasl_mechanism,
-            "sasl.username": self.sasl_username,
-            "sasl.password": self.sasl_password.get_secret_value(),
-            "ssl.ca.location": self.ssl_ca_location,
-        }
-        return {name: value for name, value in named.items() if value}
+    kafka: dict[str, str] = Field(default={}, repr=False)
 
 
 class Settings(_Section):
@@ -103,3 +103,4 @@ class Settings(_Section):
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
     client: ClientSettings = ClientSettings()
+    cluster: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], ClientSettings] = {}

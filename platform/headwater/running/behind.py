@@ -1,11 +1,11 @@
 """How far jobs are behind their topics, according to the brokers; no Spark is needed."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
 from pathlib import Path
 
-from headwater.stack.local import known_bootstrap
-from headwater_streams.base.errors import StreamsError
+from headwater.running.clusters import Clusters
+from headwater_streams.base.errors import RefusedError, StreamsError
+from headwater_streams.base.topics import cluster_of
 
 Bounds = dict[int, tuple[int, int]]
 """The earliest and the next offset of each partition."""
@@ -14,12 +14,47 @@ AskTopic = Callable[[str], Bounds]
 """Asks the brokers for a topic's bounds."""
 
 
-def topic_asker(home: Path, bootstrap: str | None) -> AskTopic | None:
-    """Asks the named brokers, or those of the home's running stack, for each topic once; None without brokers."""
-    from headwater_streams.sources.topic_metadata import partitions
+class TopicAsker:
+    """Asks the brokers for each topic once.
 
-    address = bootstrap or known_bootstrap(home)
-    return cache(partial(partitions, address)) if address else None
+    Attributes:
+        refusals: Why brokers refuse this client, a sentence for each cluster or topic.
+    """
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+        self._known: dict[str, Bounds] = {}
+        self._refused: dict[str, RefusedError] = {}
+
+    @property
+    def refusals(self) -> list[str]:
+        """See the class."""
+        return [str(error) for error in self._refused.values()]
+
+    def __call__(self, topic: str) -> Bounds:
+        """The topic's bounds.
+
+        Raises:
+            StreamsError: No broker answers, one refuses this client, or there is no such topic.
+        """
+        from headwater_streams.sources.topic_metadata import partitions
+
+        name = cluster_of(topic)
+        before = self._refused.get(f"{name}:") or self._refused.get(topic)
+        if before is not None:
+            raise before
+        if topic not in self._known:
+            try:
+                self._known[topic] = partitions(self._clusters.of(name), topic)
+            except RefusedError as error:
+                self._refused[error.topic or f"{name}:"] = error
+                raise
+        return self._known[topic]
+
+
+def topic_asker(home: Path, bootstrap: str | None) -> TopicAsker:
+    """Asks the named brokers, those of the settings, or those of the home's running stack."""
+    return TopicAsker(Clusters(home, bootstrap))
 
 
 def bounds_of(topics: Iterable[str], ask: AskTopic | None) -> dict[str, Bounds] | None:

@@ -6,12 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwater.config import JobSettings, load_settings
 from headwater.config.shipped import shipped_dir
-from headwater.errors import UsageError, UserError
+from headwater.errors import UsageError
+from headwater.running.clusters import Clusters, needs_default
 from headwater.running.leases import lease_factory
-from headwater.stack.local import bootstrap_of, data_dir
+from headwater.stack.local import data_dir
 from headwater.stack.packages import modules_beside
 from headwater.stack.session import spark_session
 from headwater.stack.state import running_state
@@ -24,10 +26,13 @@ from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.planning import AbsentJob
-from headwater_streams.sources.reader import KafkaSource
+from headwater_streams.sources.reader import KafkaSources
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ def open_environment(
 
     Args:
         home: The home.
-        bootstrap: The brokers; by default the home's running stack.
+        bootstrap: The brokers, or a cluster of the settings; by default those of `client.bootstrap`, or of the home's
+            running stack.
         app_name: What the session calls itself.
         needs_broker: Whether it is an error when there are none.
         master: Where the session runs; by default the setting `spark.master`.
@@ -67,20 +73,27 @@ def open_environment(
         is_brief: Whether it is for a command of some seconds, whatever the size of the tables.
 
     Raises:
-        UserError: No broker is named and no stack runs; Java or a jar is missing.
+        UserError: No broker is named and no stack runs, or settings of a cluster are wrong; Java or a jar is missing.
     """
-    try:
-        address = bootstrap or bootstrap_of(home)
-    except UserError:
-        if needs_broker:
-            raise
-        address = ""
+    clusters = Clusters(home, bootstrap)
+    topics = [topic for job in jobs for topic in job.topic_names]
+    clusters.require_of(topics)
+    if needs_broker and needs_default(topics):
+        clusters.require_default()
+    address = clusters.default.bootstrap
     state = running_state(data_dir(home))
     zookeeper = state.zookeeper if state is not None and state.bootstrap == address else ""
     beside = modules_beside(Path(job.function.__code__.co_filename) for job in jobs)
     spark = spark_session(home, app_name=app_name, master=master, modules=beside, is_brief=is_brief)
-    context = StageContext(spark, Home(home.resolve()), KafkaSource(address))
-    return JobEnvironment(context, lease_factory(home, zookeeper, address), address)
+    context = StageContext(spark, Home(home.resolve()), record_source(clusters, home, spark))
+    return JobEnvironment(context, lease_factory(home, zookeeper, clusters.of), address)
+
+
+def record_source(clusters: Clusters, home: Path, spark: "SparkSession") -> KafkaSources:
+    """Where jobs read their records, in a session."""
+    # Workers of a cluster see the home under the same path; what is in this machine's memory they do not see.
+    is_here = str(spark.sparkContext.master).startswith("local")
+    return KafkaSources(clusters.default, clusters.of, folder=None if is_here else home.resolve())
 
 
 def find_jobs(references: Sequence[str], home: Path | None = None) -> list[Job]:

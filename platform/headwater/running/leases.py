@@ -3,28 +3,32 @@
 import fcntl
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from headwater.running.group_offsets import GroupOffsets
+from headwater.running.group_offsets import GroupOffsetsOfClusters
 from headwater_broker.coordination import AlreadyOwned, CoordinationError, CoordinatorUnavailable, JobLease
 from headwater_streams.base.errors import LeaseLostError, OwnershipError, UnavailableError
+from headwater_streams.base.topics import cluster_of
 from headwater_streams.runtime.ownership import Lease, LeaseFactory
+from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
+ClusterNamed = Callable[[str], KafkaCluster]
+"""Gives a cluster by its name; the one that is meant where none is named, by an empty one."""
 
 
 class HomeLease:
     """One driver for a job in a home, by a lock on a file that the kernel releases when the process ends."""
 
-    def __init__(self, home: Path, job: str, bootstrap: str = "") -> None:
-        """Args: the home, the job's name, and the brokers that show its progress as a group's; empty: none does."""
+    def __init__(self, home: Path, job: str, clusters: ClusterNamed | None = None) -> None:
+        """Args: the home, the job's name, and the clusters that show its progress as a group's; None: none does."""
         self._path = _owner(home, job)
         self._job = job
         self._file: IO[str] | None = None
-        self._group_offsets = GroupOffsets(bootstrap, job) if bootstrap else None
+        self._group_offsets = None if clusters is None else GroupOffsetsOfClusters(clusters, job)
 
     def claim(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Takes the lock; the partitions do not matter.
@@ -69,9 +73,9 @@ class HomeLease:
 class ZooKeeperLease:
     """Ephemeral owners and published offsets in ZooKeeper, beside the home's own lock."""
 
-    def __init__(self, zookeeper: str, home: Path, job: str) -> None:
-        """Args: ZooKeeper's hosts, the home, the job's name."""
-        self._home = HomeLease(home, job)
+    def __init__(self, zookeeper: str, home: Path, job: str, clusters: ClusterNamed | None = None) -> None:
+        """Args: ZooKeeper's hosts, the home, the job's name, the clusters; ZooKeeper shows progress in the default."""
+        self._home = HomeLease(home, job, clusters)
         self._lease = JobLease(zookeeper, job, str(home.resolve()))
 
     def claim(self, partitions: Sequence[tuple[str, int]]) -> None:
@@ -94,8 +98,10 @@ class ZooKeeperLease:
 
     def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Shows the job's progress; while ZooKeeper is away it is shown with a later batch."""
+        here = {place: offset for place, offset in offsets.items() if not cluster_of(place[0])}
+        self._home.publish({place: offset for place, offset in offsets.items() if place not in here})
         try:
-            self._lease.publish(offsets)
+            self._lease.publish(here)
         except CoordinatorUnavailable as error:
             _log.warning("progress not published: %s", error)
         except CoordinationError as error:
@@ -111,11 +117,13 @@ class ZooKeeperLease:
         self._home.release()
 
 
-def lease_factory(home: Path, zookeeper: str, bootstrap: str = "") -> LeaseFactory:
+def lease_factory(home: Path, zookeeper: str, clusters: ClusterNamed | None = None) -> LeaseFactory:
     """The leases of a home's jobs; without ZooKeeper the home's lock, and the brokers' own groups to show progress."""
 
     def make(job: str) -> Lease:
-        return ZooKeeperLease(zookeeper, home, job) if zookeeper else HomeLease(home, job, bootstrap)
+        if zookeeper:
+            return ZooKeeperLease(zookeeper, home, job, clusters)
+        return HomeLease(home, job, clusters)
 
     return make
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.whole import WholePlan
-from headwater_streams.base.errors import JobDefinitionError, UnavailableError
+from headwater_streams.base.errors import JobDefinitionError, RefusedError, UnavailableError
 from headwater_streams.base.target import declared_name
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
@@ -101,6 +101,6 @@ def _require_as_long(context: StageContext, job: Job, known: Sequence[str]) -> N
     for topic in (topic for topic in unknown if topic in read):
         try:
             there = context.source.partitions(topic)
-        except (UnavailableError, JobDefinitionError):  # what reads the topic says so
+        except (UnavailableError, RefusedError, JobDefinitionError):  # what reads the topic says so
             continue
         check_ends(job.name, topic, read[topic], there)

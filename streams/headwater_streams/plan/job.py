@@ -13,6 +13,7 @@ from headwater_streams.base.check import Action, Check, InvalidCheckError, Level
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import named_twice, require_job_name
 from headwater_streams.base.target import DeltaTarget, declared_name
+from headwater_streams.base.topics import of_several_clusters
 from headwater_streams.delta.scd_target import ScdTarget
 from headwater_streams.operators.dedup import Dedup
 from headwater_streams.operators.windows.spec import WindowSpec
@@ -132,6 +133,12 @@ class Job:
 
     def __post_init__(self) -> None:
         require_job_name(self.name)
+        alike = of_several_clusters(self.topic_names)
+        if alike is not None:
+            raise JobDefinitionError(
+                f"job {self.name!r}: {' and '.join(alike)} are topics of one name, and Spark's checkpoint does not say "
+                "of which cluster a topic is; read each by a job of its own, and unite their tables"
+            )
 
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:

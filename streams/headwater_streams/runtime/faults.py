@@ -31,6 +31,11 @@ _SHORT = re.compile(
     r"No space left on device|Disk quota exceeded|Too many open files|ExecutorLostFailure|Lost executor \d+"
 )
 _SHORT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_REFUSED = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.((?:SaslAuthentication|SslAuthentication|UnsupportedSaslMechanism"
+    r"|IllegalSaslState|(?:Topic|Group|Cluster)Authorization)Exception: [^\n]*)"
+    r"|org\.apache\.kafka\.common\.config\.(ConfigException: [^\n]*)"
+)
 _LOST = re.compile(
     r"DATA_LOSS|data may have been (lost|missed)|OffsetOutOfRangeException|UnknownTopicOrPartitionException"
     r"|Some of partitions .* do not exist|GAP_IN|INCORRECT_START_OFFSET|INITIAL_OFFSET_NOT_FOUND"
@@ -42,6 +47,8 @@ def passes(error: BaseException) -> bool:
     if isinstance(error, UnavailableError | LeaseLostError | SourceReplacedError):
         return True
     if isinstance(error, StreamsError):
+        return False
+    if refused(error) is not None:
         return False
     return isinstance(error, conflicts()) or away(error) is not None or _is_short(error)
 
@@ -62,9 +69,8 @@ def fault_of(error: BaseException, *, has_run: bool) -> Fault:
         return Fault.REFUSED
     if passes(error):
         return Fault.PASSES
-    stays = (
-        isinstance(error, StreamsError | AnalysisException) or is_of_values(error) or speaks_of_loss(error)
-    )
+    is_typed = isinstance(error, StreamsError | AnalysisException)
+    stays = is_typed or is_of_values(error) or speaks_of_loss(error) or refused(error) is not None
     return Fault.STAYS if stays else Fault.UNKNOWN
 
 
@@ -85,6 +91,17 @@ def away(error: BaseException) -> str | None:
         return None
     line = text[match.start() :].splitlines()[0]
     return line.removeprefix("org.apache.kafka.common.errors.").strip()
+
+
+def refused(error: BaseException) -> str | None:
+    """What Kafka's client in Spark says of a broker that refuses it, or of its own settings; None if it says nothing of
+    the kind. It does not pass by itself, and no row caused it."""
+    if isinstance(error, StreamsError):
+        return None
+    match = _REFUSED.search(full_text(error))
+    if match is None or is_of_values(error):  # whose message may quote a line of a log
+        return None
+    return (match[1] or match[2]).strip()
 
 
 def speaks_of_loss(error: BaseException) -> bool:

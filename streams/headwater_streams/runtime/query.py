@@ -28,7 +28,7 @@ from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of, keep_facts
-from headwater_streams.runtime.faults import away, speaks_of_loss
+from headwater_streams.runtime.faults import away, refused, speaks_of_loss
 from headwater_streams.runtime.generations import (
     clear_sides,
     generation_now,
@@ -295,7 +295,7 @@ class JobQuery:
             damaged = self.damage_behind(failure)
             if damaged is not None:
                 failure = self._failure = damaged
-        if failure is not None and speaks_of_loss(failure):
+        if failure is not None and (speaks_of_loss(failure) or refused(failure) is not None):
             failure = self._failure = self._named(failure)
         if failure is not None and not isinstance(failure, StreamsError) and not _whose(failure):
             failure.add_note(f"job {self.job.name!r}{self._reading}")
@@ -325,7 +325,7 @@ class JobQuery:
         )
 
     def _named(self, error: BaseException) -> BaseException:
-        """The range that is gone, where Spark only says that something is."""
+        """The range that is gone, or the setting that is wrong, where Spark only says that something is."""
         try:
             self._check_identities()
             self._check_positions(self._bounds())
@@ -519,6 +519,8 @@ def explain(error: BaseException) -> str:
     """What ended a query, as one sentence for a person."""
     if isinstance(error, StreamsError):
         return str(error)
+    if (reason := refused(error)) is not None:
+        return f"a broker refuses the client that reads records in Spark ({reason})"
     if (reason := away(error)) is not None:
         return f"a broker does not answer ({reason})"
     if (why := reason_of(error)) is not None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from headwater_streams.base.errors import JobDefinitionError, StreamsError, UnavailableError
+from headwater_streams.base.errors import JobDefinitionError, RefusedError, StreamsError, UnavailableError
 from headwater_streams.base.ledger_entry import LedgerEntry, gone_of, merge_ranges, spelled
 from headwater_streams.base.target import declared_name
 from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
@@ -138,7 +138,7 @@ def gone_since_read(context: StageContext, jobs: Sequence[Job]) -> dict[str, lis
 def _gone(context: StageContext, topic: str, read: Mapping[int, tuple[int, int]]) -> list[str]:
     try:
         bounds = context.source.partitions(topic)
-    except UnavailableError:
+    except (RefusedError, UnavailableError):
         return []
     except JobDefinitionError:
         return [f"the topic {topic}, which is not there"]

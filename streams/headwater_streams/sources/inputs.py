@@ -8,12 +8,14 @@ from typing import Literal
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import require_table_name
+from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.sources.avro_value import Avro
 from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
 from headwater_streams.sources.protobuf_value import Protobuf
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
+_CLUSTER = re.compile(r"[a-z][a-z0-9_-]*")
 Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Protobuf | Parser
 _NAMED: Mapping[str, Csv | Parser | None] = {"json": None, "csv": Csv(), "access": ACCESS, "syslog": SYSLOG}
 OFFSETS_PER_BATCH = 1_000_000
@@ -26,7 +28,7 @@ class TopicInput:
     """Records of a topic, one row each.
 
     Attributes:
-        name: The topic.
+        name: The topic; of a cluster that the settings name, `"CLUSTER:TOPIC"`, see `hw.topic`.
         schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`, for JSON and CSV; other
             formats have their own. Fields of JSON that the schema does not name are left out.
         event_time: The column that says when the event happened; rows without it go to quarantine.
@@ -53,9 +55,15 @@ class TopicInput:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if not _TOPIC.fullmatch(name) or name in (".", ".."):
+            bare, cluster = bare_topic(name), cluster_of(name)
+            if not _TOPIC.fullmatch(bare) or bare in (".", ".."):
                 raise JobDefinitionError(
-                    f"topic {name!r}: a topic's name is 1 to 249 letters, digits, '.', '_' and '-'"
+                    f"topic {bare!r}: a topic's name is 1 to 249 letters, digits, '.', '_' and '-'"
+                )
+            if cluster != self.cluster or ((cluster or name != bare) and not _CLUSTER.fullmatch(cluster)):
+                raise JobDefinitionError(
+                    f"topic {name!r}: cluster= is one section [cluster.NAME] of the settings, of small letters, "
+                    "digits, '_' and '-', for all topics of an input"
                 )
         _check_time(self.name, self.event_time, self.watermark)
         parse_duration(self.max_ahead)
@@ -87,6 +95,11 @@ class TopicInput:
     def names(self) -> tuple[str, ...]:
         """The topics."""
         return (self.name, *self.more)
+
+    @property
+    def cluster(self) -> str:
+        """The section `[cluster.NAME]` of the settings that says where the topics are; empty for `[client]`."""
+        return cluster_of(self.name)
 
     @property
     def value_format(self) -> Csv | Avro | Protobuf | Parser | None:
@@ -136,8 +149,16 @@ def topic(
     format: Format = "json",  # noqa: A002 - the word that Spark's readers use
     max_ahead: str = "1 day",
     max_offsets_per_batch: int = OFFSETS_PER_BATCH,
+    cluster: str | None = None,
 ) -> TopicInput:
-    """Declares a topic, or several with values alike, as an input; see `TopicInput` for the arguments."""
+    """Declares a topic, or several with values alike, as an input; see `TopicInput` for the arguments.
+
+    `cluster="payments"` reads from the brokers of `[cluster.payments]` in the settings, in place of those of `[client]`
+    and `--bootstrap`. Ledger, `_topic` and commands call such a topic `payments:orders`.
+    """
+    if cluster is not None:
+        name, *others = (f"{cluster}:{each}" for each in (name, *more))
+        more = tuple(others)
     return TopicInput(name, schema, event_time, watermark, format, max_ahead, max_offsets_per_batch, more)
 
 

@@ -1,15 +1,19 @@
-"""Where records come from: topics of a broker, or the record log of the test driver. Both give `RAW_SCHEMA`."""
+"""Where records come from: topics of clusters, or the record log of the test driver. Both give `RAW_SCHEMA`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.topics import cluster_of
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.record_count import count_records
 from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
 from headwater_streams.sources.unreadable import PAST_UNREADABLE
@@ -113,7 +117,7 @@ class RecordSource(Protocol):
 
 
 class KafkaSource:
-    """Topics of a broker that speaks Kafka's protocol, through Spark's own source.
+    """Topics of a cluster that speaks Kafka's protocol, through Spark's own source.
 
     Records of a transaction are read once it is committed, and never if it is aborted. For a batch whose records cannot
     be read, Headwater's broker gives one record, which is bad; see `sources.unreadable`.
@@ -121,26 +125,45 @@ class KafkaSource:
 
     may_repeat = False
 
-    def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
-        """Args: the broker's `host:port`, and further options of Spark's Kafka source."""
-        self._bootstrap = bootstrap
-        self._ids = TopicIds(bootstrap)
-        self._options = {
-            "kafka.bootstrap.servers": bootstrap,
+    def __init__(
+        self,
+        cluster: KafkaCluster | str,
+        options: Mapping[str, str] | None = None,
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        """A source of a cluster's topics.
+
+        Args:
+            cluster: The cluster; or its brokers, `host:port`, where these ask for no login.
+            options: Further options of Spark's Kafka source.
+            folder: Where a file of the client's secrets may be, which all of Spark's processes see; None if they all
+                run on this machine, as this user.
+        """
+        self._cluster = cluster if isinstance(cluster, KafkaCluster) else KafkaCluster(cluster)
+        self._folder = folder
+        self._ids = TopicIds(self._cluster)
+        self._reading = {_ISOLATION: "read_committed", _RACK: PAST_UNREADABLE}
+        self._more = dict(options or {})
+
+    @cached_property
+    def _options(self) -> dict[str, str]:
+        """What Spark's source is given; it stands in plans, so no secret may be in it."""
+        return {
             "includeHeaders": "true",
-            _ISOLATION: "read_committed",
-            _RACK: PAST_UNREADABLE,
             **_ASKING,
-            **(options or {}),
+            **self._cluster.spark_options(self._folder),
+            **self._reading,
+            **self._more,
         }
 
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""
-        return partitions(self._bootstrap, topic)
+        return partitions(self._cluster, topic)
 
     def first_since(self, topic: str, time_us: int) -> dict[int, int]:
         """See `RecordSource`."""
-        return first_since(self._bootstrap, topic, -(-time_us // 1000))
+        return first_since(self._cluster, topic, -(-time_us // 1000))
 
     def topic_id(self, topic: str) -> str | None:
         """See `RecordSource`."""
@@ -148,7 +171,7 @@ class KafkaSource:
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """See `RecordSource`."""
-        topics = ",".join(declared.names)
+        topics = ",".join(map(self._cluster.bare, declared.names))
         reader = spark.readStream.format("kafka").options(**self._options).option("subscribe", topics)
         begin = {topic: starts.get(topic, {}) for topic in declared.names}
         if any(
@@ -158,9 +181,9 @@ class KafkaSource:
                 topic: {partition: at.get(partition, _EARLIEST) for partition in self.partitions(topic)}
                 for topic, at in begin.items()
             }
-        reader = reader.option("startingOffsets", _offsets_json(begin, _EARLIEST))
+        reader = reader.option("startingOffsets", self._offsets_json(begin, _EARLIEST))
         reader = reader.option("maxOffsetsPerTrigger", str(declared.max_offsets_per_batch))
-        return reader.load()
+        return self._named(reader.load())
 
     def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
         """See `RecordSource`."""
@@ -175,19 +198,21 @@ class KafkaSource:
         # Every partition must be named; one that is not requested is read from its end to its end.
         starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in bounds.items()}
         ends = {p: ranges[p][1] if p in ranges else end for p, (_, end) in bounds.items()}
-        reader = spark.read.format("kafka").options(**self._options).option("subscribe", topic)
-        reader = reader.option("startingOffsets", _offsets_json({topic: starts}, _EARLIEST))
-        reader = reader.option("endingOffsets", _offsets_json({topic: ends}, _LATEST))
-        return reader.load().drop("timestampType")
+        reader = spark.read.format("kafka").options(**self._options)
+        reader = reader.option("subscribe", self._cluster.bare(topic))
+        reader = reader.option("startingOffsets", self._offsets_json({topic: starts}, _EARLIEST))
+        reader = reader.option("endingOffsets", self._offsets_json({topic: ends}, _LATEST))
+        return self._named(reader.load().drop("timestampType"))
 
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`."""
-        settings = {name.removeprefix("kafka."): self._options[name] for name in (_ISOLATION, _RACK)}
-        return count_records(self._bootstrap, settings, topic, partition, start, end)
+        reading = self._reading | {name: self._more[name] for name in self._reading if name in self._more}
+        settings = {name.removeprefix("kafka."): value for name, value in reading.items()}
+        return count_records(self._cluster, settings, topic, partition, start, end)
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""
-        return any(topic in offset for topic in declared.names)
+        return any(self._cluster.bare(topic) in offset for topic in declared.names)
 
     def ranges(
         self,
@@ -199,20 +224,23 @@ class KafkaSource:
     ) -> Ranges:
         """See `RecordSource`."""
         starts = before or kafka_start(checkpoint, source)
+        bare_names = {topic: self._cluster.bare(topic) for topic in declared.names}
         return {
             topic: {
-                int(p): (int(starts.get(topic, {}).get(p, 0)), int(offset))
-                for p, offset in sorted(end[topic].items())
+                int(p): (int(starts.get(bare, {}).get(p, 0)), int(offset))
+                for p, offset in sorted(end[bare].items())
             }
-            for topic in declared.names
-            if topic in end
+            for topic, bare in bare_names.items()
+            if bare in end
         }
 
     def begin(self, declared: TopicInput, checkpoint: Path, source: int, ranges: Ranges) -> list[str]:
         """See `RecordSource`."""
         starts, ends = (
             {
-                topic: {str(partition): pair[bound] for partition, pair in ranges[topic].items()}
+                self._cluster.bare(topic): {
+                    str(partition): pair[bound] for partition, pair in ranges[topic].items()
+                }
                 for topic in declared.names
                 if topic in ranges
             }
@@ -221,10 +249,94 @@ class KafkaSource:
         begin_kafka(checkpoint, source, json.dumps(starts))
         return [json.dumps(ends)]
 
+    def _named(self, records: DataFrame) -> DataFrame:
+        """Records of the source, their topics as Headwater calls them."""
+        if not self._cluster.name:
+            return records
+        return records.withColumn("topic", F.concat(F.lit(self._cluster.named("")), F.col("topic")))
 
-def _offsets_json(offsets: Starts, otherwise: int) -> str:
-    if not any(offsets.values()):
-        return "earliest" if otherwise == _EARLIEST else "latest"
-    return json.dumps(
-        {topic: {str(partition): offset for partition, offset in at.items()} for topic, at in offsets.items()}
-    )
+    def _offsets_json(self, offsets: Starts, otherwise: int) -> str:
+        if not any(offsets.values()):
+            return "earliest" if otherwise == _EARLIEST else "latest"
+        return json.dumps(
+            {
+                self._cluster.bare(topic): {str(partition): offset for partition, offset in at.items()}
+                for topic, at in offsets.items()
+            }
+        )
+
+
+class KafkaSources:
+    """Topics of several clusters: of the one that is meant where none is named, and of those that topics name."""
+
+    may_repeat = False
+
+    def __init__(
+        self,
+        default: KafkaCluster,
+        named: Callable[[str], KafkaCluster],
+        options: Mapping[str, str] | None = None,
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        """A source of topics of any cluster.
+
+        Args:
+            default: The cluster of topics that name none.
+            named: Gives a cluster by its name; it is called when a topic of it is first read. It raises
+                `JobDefinitionError` where there is none of that name.
+            options: As in `KafkaSource`.
+            folder: As in `KafkaSource`.
+        """
+        self._named = named
+        self._options, self._folder = options, folder
+        self._sources = {"": KafkaSource(default, options, folder=folder)}
+
+    def _of(self, topic: str) -> KafkaSource:
+        name = cluster_of(topic)
+        if name not in self._sources:
+            self._sources[name] = KafkaSource(self._named(name), self._options, folder=self._folder)
+        return self._sources[name]
+
+    def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
+        """See `RecordSource`."""
+        return self._of(topic).partitions(topic)
+
+    def first_since(self, topic: str, time_us: int) -> dict[int, int]:
+        """See `RecordSource`."""
+        return self._of(topic).first_since(topic, time_us)
+
+    def topic_id(self, topic: str) -> str | None:
+        """See `RecordSource`."""
+        return self._of(topic).topic_id(topic)
+
+    def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
+        """See `RecordSource`."""
+        return self._of(declared.name).stream(spark, declared, starts)
+
+    def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """See `RecordSource`."""
+        return self._of(topic).read(spark, topic, ranges)
+
+    def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
+        """See `RecordSource`."""
+        return self._of(topic).count_records(topic, partition, start, end)
+
+    def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
+        """See `RecordSource`."""
+        return self._of(declared.name).is_offset_of(declared, offset)
+
+    def ranges(
+        self,
+        declared: TopicInput,
+        checkpoint: Path,
+        source: int,
+        before: dict[str, Any] | None,
+        end: dict[str, Any],
+    ) -> Ranges:
+        """See `RecordSource`."""
+        return self._of(declared.name).ranges(declared, checkpoint, source, before, end)
+
+    def begin(self, declared: TopicInput, checkpoint: Path, source: int, ranges: Ranges) -> list[str]:
+        """See `RecordSource`."""
+        return self._of(declared.name).begin(declared, checkpoint, source, ranges)

@@ -1,66 +1,126 @@
 """A topic's partitions, their offsets and its id, as the broker gives them."""
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headwater_streams.base.errors import JobDefinitionError, UnavailableError
+from headwater_streams.base.errors import JobDefinitionError, RefusedError, UnavailableError
+from headwater_streams.sources.client_faults import Complaint
+from headwater_streams.sources.kafka_cluster import KafkaCluster
 
 _TIMEOUT_S = 10.0
+_FIRST_TRY_S = 1.0
 SILENT = logging.getLogger(f"{__name__}.librdkafka")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 """The logger of clients whose connections may come and go: their callers get an exception instead."""
 
+UNANSWERED = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_AUTHENTICATION", "_SSL")
+"""Names of librdkafka's errors for a request that no broker answered; a broker's own begin with no underscore."""
+_FORBIDDEN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+
+
+def first_metadata(client: Any, cluster: KafkaCluster, complaints: list[Complaint], timeout_s: float) -> Any:
+    """The metadata of all topics that the client may see, by its first request to the brokers.
+
+    It tries again with growing patience, and looks after each try whether a broker refuses the client. librdkafka
+    would try to log in ten times a second until the time is up.
+
+    Args:
+        client: A consumer or an admin client, made with the complaints' list; see `KafkaCluster.rdkafka`.
+        cluster: The cluster.
+        complaints: What the client's connections complain of.
+        timeout_s: How long to wait in all.
+
+    Raises:
+        RefusedError: A broker and the client do not come together.
+        KafkaException: No broker answers.
+    """
+    deadline_s, patience_s = time.monotonic() + timeout_s, _FIRST_TRY_S
+    while True:
+        left_s = deadline_s - time.monotonic()
+        is_last = left_s <= patience_s
+        try:
+            return client.list_topics(timeout=max(left_s if is_last else patience_s, 0.1))
+        except KafkaException as error:
+            if error.args[0].name() not in UNANSWERED:
+                raise
+            client.poll(0)  # has the complaints come
+            # A port that does not answer takes seconds to ask: it is asked at the first try and at the last one.
+            fault = cluster.fault(complaints, asks_port=is_last or patience_s == _FIRST_TRY_S)
+            if fault is not None:
+                raise RefusedError(fault) from error
+            if is_last:
+                raise
+        patience_s *= 2
+
 
 @contextmanager
-def _asking(bootstrap: str) -> Iterator[Consumer]:
-    if not bootstrap:
+def _asking(cluster: KafkaCluster) -> Iterator[tuple[Consumer, list[Complaint]]]:
+    if not cluster.bootstrap:
         raise UnavailableError("no broker is named, and no stack runs here")
+    complaints: list[Complaint] = []
     settings = {
-        "bootstrap.servers": bootstrap,
         "group.id": "headwater-metadata",
         "allow.auto.create.topics": False,
         "enable.auto.commit": False,
+        **cluster.rdkafka(complaints),
     }
-    consumer = Consumer(settings, logger=SILENT)
+    consumer = new_client(Consumer, settings, cluster)
     try:
-        yield consumer
+        yield consumer, complaints
     except KafkaException as error:
         raise UnavailableError(
-            f"the broker at {bootstrap} does not answer ({error.args[0].str()}); is it up?"
+            f"the broker at {cluster.bootstrap} does not answer ({error.args[0].str()}); is it up?"
         ) from error
     finally:
         consumer.close()
 
 
-def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
+def new_client(kind: Callable[..., Any], settings: Mapping[str, Any], cluster: KafkaCluster) -> Any:
+    """A client of librdkafka, which logs nothing.
+
+    Raises:
+        RefusedError: It does not take its settings: a key's password is wrong, a certificate is none.
+    """
+    try:
+        return kind(dict(settings), logger=SILENT)
+    except KafkaException as error:
+        raise RefusedError(f"the section {cluster.section} of the settings: {error.args[0].str()}") from error
+
+
+def partitions(cluster: KafkaCluster, topic: str) -> dict[int, tuple[int, int]]:
     """The topic's partitions, each with its earliest and its next offset.
 
     Raises:
         JobDefinitionError: There is no such topic; the message names the existing ones.
+        RefusedError: A broker and this client do not come together, or it may not see the topic.
         UnavailableError: The broker does not answer, or none is named.
     """
-    with _asking(bootstrap) as consumer:
-        bounds = {}
-        for partition in _numbers(consumer, topic):
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
+    with _asking(cluster) as (consumer, complaints):
+        bounds, bare = {}, cluster.bare(topic)
+        for partition in _numbers(consumer, cluster, complaints, topic):
+            low, high = consumer.get_watermark_offsets(TopicPartition(bare, partition), timeout=_TIMEOUT_S)
             bounds[partition] = (low, high)
         return bounds
 
 
-def first_since(bootstrap: str, topic: str, time_ms: int) -> dict[int, int]:
+def first_since(cluster: KafkaCluster, topic: str, time_ms: int) -> dict[int, int]:
     """The first offset of each partition whose record's timestamp is not before a time; none where there is none.
 
     Raises:
         JobDefinitionError: There is no such topic.
+        RefusedError: As `partitions`.
         UnavailableError: The broker does not answer, or none is named.
     """
-    with _asking(bootstrap) as consumer:
-        requests = [TopicPartition(topic, partition, time_ms) for partition in _numbers(consumer, topic)]
+    with _asking(cluster) as (consumer, complaints):
+        bare, numbers = cluster.bare(topic), _numbers(consumer, cluster, complaints, topic)
+        requests = [TopicPartition(bare, partition, time_ms) for partition in numbers]
         offsets = consumer.offsets_for_times(requests, timeout=_TIMEOUT_S)
         for each in offsets:
             if each.error is not None:
@@ -68,15 +128,30 @@ def first_since(bootstrap: str, topic: str, time_ms: int) -> dict[int, int]:
     return {each.partition: each.offset for each in offsets if each.offset >= 0}
 
 
-def _numbers(consumer: Consumer, topic: str) -> list[int]:
+def _numbers(consumer: Consumer, cluster: KafkaCluster, complaints: list[Complaint], topic: str) -> list[int]:
     """The topic's partitions."""
-    topics = consumer.list_topics(timeout=_TIMEOUT_S).topics
-    if topic not in topics or topics[topic].error is not None:
-        existing = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
-        raise JobDefinitionError(
-            f"there is no topic {topic!r}; the broker has {existing} (make it with: headwater topics create {topic})"
-        )
-    return sorted(topics[topic].partitions)
+    bare = cluster.bare(topic)
+    topics = first_metadata(consumer, cluster, complaints, _TIMEOUT_S).topics
+    if bare in topics and topics[bare].error is None:
+        return sorted(topics[bare].partitions)
+    # Asked for all topics, brokers leave out those that the client may not see; asked for one, they say so.
+    error = consumer.list_topics(bare, timeout=_TIMEOUT_S).topics[bare].error
+    if error is not None and error.name() in _FORBIDDEN:
+        raise RefusedError(forbidden(cluster, topic), topic)
+    existing = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
+    here = f" --bootstrap {cluster.name}" if cluster.name else ""
+    raise JobDefinitionError(
+        f"there is no topic {topic!r}; the broker has {existing} (make it with: headwater topics create {bare}{here})"
+    )
+
+
+def forbidden(cluster: KafkaCluster, topic: str) -> str:
+    """The sentence for a topic that a client may not read."""
+    who = f"{cluster.login.who!r}" if cluster.login.who else "this client"
+    return (
+        f"the broker at {cluster.bootstrap} does not let {who} read the topic {cluster.bare(topic)!r}: it needs the "
+        "operation Read on it"
+    )
 
 
 def changed_ids(
@@ -99,20 +174,21 @@ _NO_ID = "A" * 22  # KIP-516: sixteen zero bytes, from a broker that gives topic
 class TopicIds:
     """The ids of topics, which distinguish a topic from another one of the same name; the broker gives each its id."""
 
-    def __init__(self, bootstrap: str) -> None:
-        """Args: the broker's `host:port`; the connection is made at the first request and kept."""
-        self._bootstrap = bootstrap
+    def __init__(self, cluster: KafkaCluster) -> None:
+        """Args: the cluster; the connection is made at the first request and kept."""
+        self._cluster = cluster
         self._admin: AdminClient | None = None
 
     def of(self, topic: str) -> str | None:
         """The topic's id; None where the broker gives none, has no such topic or does not answer now."""
-        if not self._bootstrap:
+        if not self._cluster.bootstrap:
             return None
+        bare = self._cluster.bare(topic)
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=SILENT)
-        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
+            self._admin = new_client(AdminClient, self._cluster.rdkafka(), self._cluster)
+        futures = self._admin.describe_topics(TopicCollection([bare]), request_timeout=_TIMEOUT_S)
         try:
-            topic_id = str(futures[topic].result(2 * _TIMEOUT_S).topic_id)
+            topic_id = str(futures[bare].result(2 * _TIMEOUT_S).topic_id)
         except KafkaException:
             return None
         return None if topic_id == _NO_ID else topic_id

@@ -118,7 +118,7 @@ def _source(script: Script) -> Source:
         place.fail(
             f"FROM {name}(...) is not an input; write topic('name', ...), stream(schema.table, ...) or a table"
         )
-    alias = re.sub(r"\W", "_", declared.name.rpartition(".")[2])
+    alias = re.sub(r"\W", "_", declared.name.rpartition(":")[2].rpartition(".")[2])
     if script.take("AS") or (script.comes_name and script.next_word not in (*_CLAUSES, *_BEFORE_JOIN, "ON")):
         named = script.place
         alias = script.name("the input's name")

@@ -2,7 +2,7 @@
 
 import re
 
-_ARGUMENTS = "event_time|watermark|schema|within|columns|header|origin|max_ahead|format"
+_ARGUMENTS = "event_time|watermark|schema|within|columns|header|origin|max_ahead|format|cluster"
 # The order matters: an earlier pattern is longer, or is part of a later one.
 _REPLACEMENTS = [
     (re.compile(pattern), replacement)

@@ -59,20 +59,24 @@ class RecordLog:
         )
         # Without Spark: some 10 ms in place of 300.
         write_deltalake(
-            str(self._root / topic),
+            str(self._folder(topic)),
             pa.Table.from_pylist([dict(record) for record in records], _RECORD),
             mode="append",
             commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
         )
-        write_checksums(self._root / topic)
+        write_checksums(self._folder(topic))
+
+    def _folder(self, topic: str) -> Path:
+        # Hadoop takes a colon for the end of a scheme. No topic's name has an @.
+        return self._root / topic.replace(":", "@")
 
     def has(self, topic: str) -> bool:
         """Whether the topic is there."""
-        return exists(self._root / topic / "_delta_log")
+        return exists(self._folder(topic) / "_delta_log")
 
     def declare(self, topic: str) -> None:
         """Makes a topic without records."""
-        ensure_table(self._spark, self._root / topic, topic, RAW_SCHEMA)
+        ensure_table(self._spark, self._folder(topic), topic, RAW_SCHEMA)
 
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""
@@ -83,7 +87,7 @@ class RecordLog:
     def first_since(self, topic: str, time_us: int) -> dict[int, int]:
         """See `RecordSource`."""
         time = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
-        rows = DeltaTable(str(self._root / topic)).to_pyarrow_dataset()
+        rows = DeltaTable(str(self._folder(topic))).to_pyarrow_dataset()
         later = rows.to_table(["partition", "offset"], filter=pc.field("timestamp") >= time)
         first = later.group_by("partition").aggregate([("offset", "min")]).to_pylist()
         return {row["partition"]: row["offset_min"] for row in first}
@@ -91,12 +95,12 @@ class RecordLog:
     def topic_id(self, topic: str) -> str | None:
         """See `RecordSource`; the id of the topic's table, read again when its first commit is another file."""
         try:
-            first_commit = identity_of(self._root / topic / "_delta_log" / f"{0:020}.json")
+            first_commit = identity_of(self._folder(topic) / "_delta_log" / f"{0:020}.json")
         except FileNotFoundError:
             return None
         cached = self._ids.get(topic)
         if cached is None or cached[0] != first_commit:
-            new_id = table_id(self._root / topic)
+            new_id = table_id(self._folder(topic))
             cached = self._ids[topic] = (first_commit, new_id)
         return cached[1]
 
@@ -104,12 +108,12 @@ class RecordLog:
         """See `RecordSource`."""
         reader = spark.readStream.format("delta").option("startingVersion", "0")
         reader = reader.option("maxFilesPerTrigger", str(2**31 - 1))
-        return reduce(DataFrame.union, [reader.load(str(self._root / topic)) for topic in declared.names])
+        return reduce(DataFrame.union, [reader.load(str(self._folder(topic))) for topic in declared.names])
 
     def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
         """See `RecordSource`; of an offset delivered twice the first delivery is read."""
         rows = (
-            spark.read.format("delta").load(str(self._root / topic)).dropDuplicates(["partition", "offset"])
+            spark.read.format("delta").load(str(self._folder(topic))).dropDuplicates(["partition", "offset"])
         )
         condition = F.lit(False)
         for partition, (start, end) in ranges.items():
@@ -125,7 +129,7 @@ class RecordLog:
         """The records of a partition by their offsets; none of a topic that was not declared."""
         if not self.has(topic):
             return {}
-        rows = DeltaTable(str(self._root / topic)).to_pyarrow_table(filters=[("partition", "=", partition)])
+        rows = DeltaTable(str(self._folder(topic))).to_pyarrow_table(filters=[("partition", "=", partition)])
         return {record["offset"]: record for record in rows.to_pylist()}
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
@@ -150,7 +154,7 @@ class RecordLog:
         lines = []
         for topic in declared.names:
             ends = {partition: end for partition, (_, end) in ranges.get(topic, {}).items()}
-            history = list(commits(self._root / topic))
+            history = list(commits(self._folder(topic)))
             later = (c.version for c in history if _goes_beyond(c, topic, ends))
             version = next(later, len(history))
             lines.append(table_offset(str(self.topic_id(topic)), version))
@@ -160,7 +164,7 @@ class RecordLog:
         return next((t for t in declared.names if self.topic_id(t) == offset.get("reservoirId")), None)
 
     def _ranges_of(self, topic: str, since: int, until: int | None) -> dict[str, dict[int, tuple[int, int]]]:
-        history = commits(self._root / topic, since=since, until=until)
+        history = commits(self._folder(topic), since=since, until=until)
         return merge_ranges([s.ranges for c in history if c.entry is not None for s in c.entry.sources])
 
 

@@ -60,7 +60,7 @@ def _cached(name: str, variable: str, version: str) -> Path:
 
 @contextlib.contextmanager
 def running_kafka(
-    directory: Path, settings: Mapping[str, str], *, heap: str, version: str = VERSION
+    directory: Path, settings: Mapping[str, str], *, heap: str, version: str = VERSION, listeners: str = ""
 ) -> Iterator[tuple[int, str]]:
     """One node that is broker and controller (KRaft), with its defaults otherwise: process id and address.
 
@@ -69,6 +69,7 @@ def running_kafka(
         settings: More of its properties.
         heap: Its heap, as Java writes it.
         version: Its version.
+        listeners: Listeners beside the one in plain text, `SASL_SSL://127.0.0.1:9093`, whose map is in `settings`.
 
     Raises:
         NoKafkaError: The jars are not to be had, or it does not start.
@@ -78,7 +79,9 @@ def running_kafka(
     given = {
         "node.id": "1",
         "process.roles": "broker,controller",
-        "listeners": f"PLAINTEXT://{bootstrap},CONTROLLER://{controller}",
+        "listeners": ",".join(
+            filter(None, (f"PLAINTEXT://{bootstrap},CONTROLLER://{controller}", listeners))
+        ),
         "controller.quorum.voters": f"1@{controller}",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": f"{directory}/data",

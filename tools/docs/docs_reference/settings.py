@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from docs_reference.markdown import code, plain, table
-from headwater.config import Settings, known_keys, shipped_dir
+from headwater.config import ClientSettings, Settings, known_keys, shipped_dir
 from headwater.config.load import variable_of
 from headwater_broker.log import CONFIG_KEYS
 from headwater_broker.server.live import may_change
@@ -82,6 +82,8 @@ def _setting(key: str, comment: list[str]) -> Iterator[str]:
 def _type(field: FieldInfo) -> str:
     """A field's type and limits, in words."""
     annotation = field.annotation
+    if ClientSettings in get_args(annotation):
+        return f"a table for each cluster, with the keys of {code('[client]')}"
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(code(each) if each else "empty" for each in get_args(annotation))
     bounds = [

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from headwater_streams.base.errors import RowErrorsError, StreamsError
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.plan.job import Job
-from headwater_streams.runtime.faults import passes, speaks_of_loss
+from headwater_streams.runtime.faults import passes, refused, speaks_of_loss
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 from headwater_streams.sources.problems import Problem
 from headwater_streams.spark.spark_errors import is_of_a_stop, row_error_message
@@ -158,7 +158,8 @@ def may_be_of_rows(job: Job, error: Exception) -> bool:
 
 def is_of_others(error: Exception) -> bool:
     """Whether, by what it says, no row caused the error."""
-    return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error) or is_of_a_stop(error)
+    of_brokers = passes(error) or speaks_of_loss(error) or refused(error) is not None
+    return isinstance(error, StreamsError) or of_brokers or is_of_a_stop(error)
 
 
 def problem_of(raising: Mapping[Place, str]) -> Problem:
