@@ -4,8 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.running.behind import bounds_of, topic_asker
@@ -13,12 +15,16 @@ from headwater_streams.base.errors import JobDefinitionError, RefusedError
 from headwater_streams.base.topics import bare_topic, cluster_of, of_several_clusters
 from headwater_streams.loader import load_jobs
 from headwater_streams.plan.job import bind
-from headwater_streams.runtime.faults import passes, refused
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.faults import fault_of, passes, refused
+from headwater_streams.runtime.planning import plan_each
 from headwater_streams.runtime.positions import next_offsets
 from headwater_streams.runtime.query import explain
+from headwater_streams.runtime.restarts import Fault
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.reader import KafkaSources
+from headwater_streams.storage.home import Home
 
 PAID = hw.topic("orders", "refunds", schema="n INT", cluster="pay")
 CLUSTERS = {"pay": KafkaCluster("b:1", name="pay")}
@@ -156,7 +162,24 @@ def test_refusal_inside_the_jvm_is_told_and_does_not_pass(text: str, said: str) 
     error.java_exception = inner  # type: ignore[attr-defined]
     assert refused(error) == said
     assert not passes(error)
+    assert fault_of(error, has_run=True) is Fault.STAYS
     assert explain(error) == f"a broker refuses the client that reads records in Spark ({said})"
+
+
+def test_job_of_a_cluster_that_the_settings_lack_is_refused_alone(tmp_path: Path) -> None:
+    """Clusters are looked up job by job: a command with other jobs begins."""
+
+    def named(name: str) -> KafkaCluster:
+        raise JobDefinitionError(f"the settings have no section [cluster.{name}]")
+
+    source = KafkaSources(KafkaCluster("a:1"), named)
+    source.require_cluster("orders")
+    context = StageContext(cast(SparkSession, None), Home(tmp_path), source)
+    (left_out,) = plan_each(context, [bind(one)]).left_out
+    assert (left_out.state, str(left_out)) == (
+        "refused",
+        "job 'one': the settings have no section [cluster.pay]",
+    )
 
 
 def test_refusal_is_not_seen_in_a_broker_that_is_away() -> None:

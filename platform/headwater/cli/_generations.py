@@ -101,6 +101,7 @@ def _begin(
             bootstrap,
             app_name=f"headwater jobs {action}",
             needs_broker=action == "renew",
+            jobs=jobs,
             is_brief=True,
         )
     try:

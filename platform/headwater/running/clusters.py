@@ -74,16 +74,6 @@ class Clusters:
         except UsageError as error:
             raise JobDefinitionError(str(error)) from error
 
-    def require_of(self, topics: Iterable[str]) -> None:
-        """Requires that the settings have the clusters that topics name.
-
-        Raises:
-            UsageError: One is missing, or wrong.
-        """
-        for name in dict.fromkeys(map(cluster_of, topics)):
-            if name:
-                self.named(name)
-
 
 def needs_default(topics: Iterable[str]) -> bool:
     """Whether the default cluster is needed: some of the topics name no other, or there are none."""

@@ -73,12 +73,10 @@ def open_environment(
         is_brief: Whether it is for a command of some seconds, whatever the size of the tables.
 
     Raises:
-        UserError: No broker is named and no stack runs, or settings of a cluster are wrong; Java or a jar is missing.
+        UserError: No broker is named and no stack runs, or `client` is wrong; Java or a jar is missing.
     """
     clusters = Clusters(home, bootstrap)
-    topics = [topic for job in jobs for topic in job.topic_names]
-    clusters.require_of(topics)
-    if needs_broker and needs_default(topics):
+    if needs_broker and needs_default(topic for job in jobs for topic in job.topic_names):
         clusters.require_default()
     address = clusters.default.bootstrap
     state = running_state(data_dir(home))

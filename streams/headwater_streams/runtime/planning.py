@@ -200,9 +200,18 @@ def _worded_error(job: Job, error: StreamsError) -> StreamsError:
     return worded
 
 
+def _require_clusters(context: StageContext, job: Job) -> None:
+    for topic in job.topic_names:
+        try:
+            context.source.require_cluster(topic)
+        except JobDefinitionError as error:
+            raise JobDefinitionError(f"job {job.name!r}: {error}") from error
+
+
 def _plan_one(
     context: StageContext, job: Job, tables: dict[str, T.StructType], written: dict[str, WrittenAs]
 ) -> list[JobPlan]:
+    _require_clusters(context, job)
     plan = analyse(job, context.spark, tables, written)
     if plan.chain:
         chained = with_steps(plan, context.spark)

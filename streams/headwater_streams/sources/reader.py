@@ -51,6 +51,13 @@ class RecordSource(Protocol):
     may_repeat: bool
     """Whether a query may get an offset again that it has read."""
 
+    def require_cluster(self, topic: str) -> None:
+        """Requires that the cluster of a topic is known; nobody is asked whether it answers.
+
+        Raises:
+            JobDefinitionError: The settings do not have it, or are wrong.
+        """
+
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """The topic's partitions, each with its earliest and its next offset.
 
@@ -156,6 +163,9 @@ class KafkaSource:
             **self._reading,
             **self._more,
         }
+
+    def require_cluster(self, topic: str) -> None:
+        """See `RecordSource`; there is one only."""
 
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""
@@ -297,6 +307,10 @@ class KafkaSources:
         if name not in self._sources:
             self._sources[name] = KafkaSource(self._named(name), self._options, folder=self._folder)
         return self._sources[name]
+
+    def require_cluster(self, topic: str) -> None:
+        """See `RecordSource`."""
+        self._of(topic)
 
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""

@@ -78,6 +78,9 @@ class RecordLog:
         """Makes a topic without records."""
         ensure_table(self._spark, self._folder(topic), topic, RAW_SCHEMA)
 
+    def require_cluster(self, topic: str) -> None:
+        """See `RecordSource`; there is one only."""
+
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""
         if not self.has(topic):
