@@ -18,6 +18,9 @@ _MOST_CHARACTERS = 240
 and Windows alike; the rest is for what distinguishes copies and backfills."""
 _NOT_OF_DELTA = " ,;{}()="
 """Delta allows these only with column mapping, which many of its readers do not know."""
+RECORD_COLUMNS = ("_key", "_headers")
+"""A record's own columns beside its coordinates: a job's function may use them by their names, and does not see them
+otherwise."""
 _CONTROL = ("Cc", "Cs")
 """Unicode's categories of control characters and of halves of surrogate pairs."""
 
@@ -62,6 +65,19 @@ def twins(names: Iterable[str], others: Iterable[str]) -> Iterator[tuple[str, st
         other = by_folded.get(folded(name), name)
         if other != name:
             yield name, other
+
+
+def may_name(text: str, column: str) -> bool:
+    """Whether SQL may name a column: a word of it, or of a text in it, is the column's name.
+
+    Example:
+        >>> may_name("upper(Carrier) = 'UA'", "carrier"), may_name("carriers > 1", "carrier")
+        (True, False)
+    """
+    return any(
+        re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+        for name in (column, quoted(column))
+    )
 
 
 def is_reserved(column: str) -> bool:

@@ -8,6 +8,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.names import RECORD_COLUMNS
 from headwater_streams.delta.delta_table import DeltaTransaction
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
@@ -19,6 +20,7 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY, RAW
 from headwater_streams.sources.problems import PROBLEMS
 
+_KEY, _HEADERS = RECORD_COLUMNS
 MISSED = "_missed"
 MISSED_TYPE = T.ArrayType(
     T.StructType([T.StructField("start", T.TimestampType()), T.StructField("end", T.TimestampType())])
@@ -32,9 +34,9 @@ def quarantine_schema() -> T.StructType:
         [
             T.StructField("_reason", T.StringType()),
             T.StructField("_check", T.StringType()),
-            T.StructField(KEY, T.BinaryType()),
+            T.StructField(_KEY, T.BinaryType()),
             T.StructField(RAW, T.BinaryType()),
-            T.StructField(HEADERS, HEADERS_TYPE),
+            T.StructField(_HEADERS, HEADERS_TYPE),
             *ROW_FIELDS,
             *COMMIT_FIELDS,
         ]
@@ -61,9 +63,9 @@ def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:
     return bad.select(
         F.array_join(F.col(f"{PROBLEMS}.reason"), "; ").alias("_reason"),
         F.array_join(F.col(f"{PROBLEMS}.check"), ", ").alias("_check"),
-        KEY,
+        F.col(KEY).alias(_KEY),
         RAW,
-        HEADERS,
+        F.col(HEADERS).alias(_HEADERS),
         *ROW_COLUMNS,
     ).withColumns(commit_columns(batch, generation))
 

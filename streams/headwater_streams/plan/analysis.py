@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.check import InvalidCheckError
 from headwater_streams.base.errors import JobDefinitionError, StreamsError
-from headwater_streams.base.names import is_reserved, named_twice
+from headwater_streams.base.names import RECORD_COLUMNS, is_reserved, named_twice
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.type_name import type_name
 from headwater_streams.delta.scd_target import ScdTarget
@@ -27,6 +27,12 @@ from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import Chain, JobPlan
+from headwater_streams.plan.record_columns import (
+    named_record_columns,
+    unresolved_record_column,
+    where_record_columns_are,
+    with_record,
+)
 from headwater_streams.plan.requirements import (
     check_changes,
     check_key,
@@ -45,12 +51,14 @@ from headwater_streams.plan.unions import check_inputs, check_union, foreign_tim
 from headwater_streams.plan.unused import unused_texts
 from headwater_streams.plan.written import WrittenAs
 from headwater_streams.quality.sql_analysis import require_condition
+from headwater_streams.sources.computed_time import require_computable
 from headwater_streams.sources.coordinates import (
     OFFSET,
+    RECORD_FIELDS,
     ROW_COLUMNS,
     SOURCES,
 )
-from headwater_streams.sources.decode import value_schema
+from headwater_streams.sources.decode import parsed_schema, value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark.analysed_plan import state_shape, whole_shape
 from headwater_streams.spark.frames import empty_frame
@@ -67,6 +75,9 @@ def analyse(
 ) -> JobPlan:
     """Calls the job's function on empty input and looks at what it made of it.
 
+    A function that names `_key` or `_headers` is called once more, with these columns of its topics' records; the
+    inputs of the plan's job give them.
+
     Args:
         job: The job.
         spark: A session.
@@ -76,6 +87,26 @@ def analyse(
     Raises:
         JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
     """
+    job = with_record(job, named_record_columns(job))
+    while True:
+        try:
+            return _analyse(job, spark, tables, written)
+        except JobDefinitionError as error:
+            name = unresolved_record_column(error)
+            if name is None:
+                raise
+            wider = with_record(job, [name])
+            if wider == job:
+                raise JobDefinitionError(f"{error}; {where_record_columns_are(job, name)}") from error
+            job = wider
+
+
+def _analyse(
+    job: Job,
+    spark: SparkSession,
+    tables: Mapping[str, T.StructType],
+    written: Mapping[str, WrittenAs],
+) -> JobPlan:
     schemas = own_schemas(job, tables)
     frames = {name: empty(spark, schema, mark=name) for name, schema in schemas.items()}
     lookups = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
@@ -221,7 +252,12 @@ def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFr
     if reserved and "Union" in shape.root.kinds:  # whose columns are others than those of its parts
         reserved = [name for name in reserved if name not in ROW_COLUMNS]
     elif reserved:
-        hidden = {column.id for frame in frames.values() for column in plan_shape(frame).hidden}
+        hidden = {
+            column.id
+            for frame in frames.values()
+            for column in plan_shape(frame).hidden
+            if column.name not in RECORD_COLUMNS or column.name in job.keeps
+        }
         reserved = [
             column.name
             for column in shape.root.columns
@@ -286,7 +322,8 @@ def _understand(
             f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
             "hw.union(...), and let this one read its table"
         )
-    own = as_nullable(T.StructType([f for f in result.schema.fields if not is_reserved(f.name)]))
+    own_fields = [f for f in result.schema.fields if not is_reserved(f.name) or f.name in job.keeps]
+    own = as_nullable(T.StructType(own_fields))
     twice = named_twice(own.fieldNames())
     if twice is not None:
         raise JobDefinitionError(f"job {job.name!r}: the result has two columns named {twice!r}; rename one")
@@ -359,14 +396,19 @@ def _understand(
 
 def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
     if isinstance(declared, TopicInput):
-        return value_schema(declared)
+        schema = value_schema(declared)
+        require_computable(declared, parsed_schema(declared), SparkSession.active())
+        return schema
     schema, time = _table_schema(job, declared.name, tables), declared.event_time
+    schema = T.StructType(
+        [*schema.fields, *[field for field in RECORD_FIELDS if field.name in declared.record]]
+    )
     if time is None:
         return schema
     if time not in schema.fieldNames():
         raise JobDefinitionError(
             f"job {job.name!r}: {declared.name} has no column {time!r} (its event_time); "
-            f"it has {', '.join(schema.fieldNames())}"
+            f"it has {', '.join(schema.fieldNames())}{_OF_TABLES if not time.isidentifier() else ''}"
         )
     if schema[time].dataType != T.TimestampType():
         kind = type_name(schema[time].dataType)
@@ -375,6 +417,9 @@ def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -
             "job that writes the table make it one"
         )
     return schema
+
+
+_OF_TABLES = "; the event time of a table is a column, which the job that writes it computes"
 
 
 def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.StructType:

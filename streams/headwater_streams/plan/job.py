@@ -111,6 +111,7 @@ class Job:
         worded: Puts a sentence about it into the words of the language that it is written in.
         on_error: What becomes of a record for which the function raises: `"quarantine"`, or `"fail"`, the job stops.
         max_errors: For how many records of a batch it may raise before the job stops.
+        keeps: Of an ingest part, the record's own columns (`_key`, `_headers`) that its table has for what reads it.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Job:
     worded: Callable[[str], str] = str
     on_error: OnError = "quarantine"
     max_errors: ErrorBound = ErrorBound()
+    keeps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_job_name(self.name)
@@ -231,6 +233,13 @@ class Job:
             declaration += repr(dict(self.branches))
         if self.lookups:
             declaration += repr(dict(self.lookups))
+        computed = {
+            name: i.computed for name, i in self.inputs.items() if isinstance(i, TopicInput) and i.computed
+        }
+        if computed:
+            declaration += repr(computed)
+        if self.keeps:
+            declaration += repr(self.keeps)
         return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
 
 

@@ -4,13 +4,12 @@ A record can be judged without its texts, and to make three of seven fields that
 took to parse Nexmark's bids.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from headwater_streams.base.names import quoted
+from headwater_streams.base.names import may_name
 from headwater_streams.operators.dedup import ByKey
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.unions import input_of
@@ -50,7 +49,9 @@ def unused_texts(
     expressions = " ".join(check.expression for check in job.checks)
     keys = job.dedup.columns if isinstance(job.dedup, ByKey) else ()
     return {
-        name: frozenset(column for column in unread if column not in keys and not _is_in(column, expressions))
+        name: frozenset(
+            column for column in unread if column not in keys and not may_name(expressions, column)
+        )
         for name, unread in texts.items()
     }
 
@@ -63,11 +64,3 @@ def _named(plan: PlanNode) -> set[int]:
         if node.kind not in _NAMING:
             ids |= {column.id for child in node.children for column in child.columns}
     return ids
-
-
-def _is_in(column: str, text: str) -> bool:
-    """Whether SQL may name a column: a word of it, or of a text in it, is the column's name."""
-    return any(
-        re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
-        for name in (column, quoted(column))
-    )

@@ -9,7 +9,7 @@ does on the way to its window is done there, once. So is it where the function l
 and the table is `<job>__ingest_enriched`, and where the rows are those of another operator, see `plan.chain`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -67,18 +67,20 @@ def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
         checks = job.quarantining
         if len(job.inputs) > 1:  # each check is about one side, or about both
             checks = speaking_of(empty_frame(spark, plan.inputs[name]), checks)
+        keeps = declared.record if name not in job.steps else ()
         jobs.append(
             Job(
                 f"{job.name}__ingest_{name}",
-                _identity,
+                _keeping(keeps) if keeps else _identity,
                 {name: declared},
                 target,
                 job.dedup if isinstance(declared, TopicInput) else None,
                 job.late,
                 () if name in job.steps else checks,
+                keeps=keeps,
             )
         )
-        inputs[name] = TableInput(target.name, declared.event_time, declared.watermark)
+        inputs[name] = TableInput(target.name, declared.event_time, declared.watermark, keeps)
     if not jobs:
         return [job]
     kept = tuple(c for c in job.checks if c.action != "quarantine" or job.tables)
@@ -162,3 +164,13 @@ def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
 def _identity(**inputs: DataFrame) -> DataFrame:
     (rows,) = inputs.values()
     return rows
+
+
+def _keeping(names: Sequence[str]) -> Callable[..., DataFrame]:
+    """The identity that also shows columns of the record's own."""
+
+    def kept(**inputs: DataFrame) -> DataFrame:
+        (rows,) = inputs.values()
+        return rows.select("*", *names)
+
+    return kept

@@ -10,6 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.base.names import RECORD_COLUMNS
+
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 PLACE = (TOPIC, PARTITION, OFFSET)
 """The columns that identify a record, and order records of one time."""
@@ -45,6 +47,13 @@ SOURCES_TYPE = T.ArrayType(
         ]
     )
 )
+RECORD_FIELDS = tuple(
+    T.StructField(name, kind)
+    for name, kind in zip(
+        RECORD_COLUMNS, (T.BinaryType(), T.MapType(T.StringType(), T.BinaryType())), strict=True
+    )
+)
+"""A record's key and headers as a job's function has them; of headers of one name the last."""
 RAW_SCHEMA = T.StructType(
     [
         T.StructField("key", T.BinaryType()),

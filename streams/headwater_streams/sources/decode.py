@@ -1,8 +1,9 @@
 """From records to rows: decodes the value, and decides whether the record can be used. Nothing is dropped here.
 
-A decoded frame has the coordinates (`_topic` to `_origin`), `_key`, `_raw`, `_headers`, `_value` (a struct with the
-declared columns; `Decoded.columns` has them one by one) and `_bad`. The reason why a record is bad costs more than the
-test whether it is, so reasons are computed for the rejected rows alone (`Decoded.rejected`).
+A decoded frame has the coordinates (`_topic` to `_origin`), the record's key, `_raw`, its headers, `_value` (a struct
+with the declared columns) and `_bad`. `Decoded.columns` has what a job's function gets: the value's columns one by one,
+the event time where it is computed of them, and `_key` and `_headers` where the job uses them. The reason why a record
+is bad costs more than the test whether it is, so reasons are computed for the rejected rows alone (`Decoded.rejected`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,19 +15,22 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.check import Check
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.base.names import is_reserved
+from headwater_streams.base.names import RECORD_COLUMNS, folded, is_reserved, may_name, quoted
 from headwater_streams.base.type_name import type_name
+from headwater_streams.sources.computed_time import COMPUTED, ComputedTime
 from headwater_streams.sources.coordinates import (
     OFFSET,
     ORIGIN,
     ORIGIN_TYPE,
     PARTITION,
+    RECORD_FIELDS,
     ROW_COLUMNS,
     SOURCES,
     TIMESTAMP,
     TOPIC,
 )
-from headwater_streams.sources.headers import header_value, incomplete, is_name
+from headwater_streams.sources.event_time import made_a_time
+from headwater_streams.sources.headers import header_map, header_value, incomplete, is_name
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.json_value import no_json, parse_json
 from headwater_streams.sources.nested import named_twice_in, odd_text, somewhere
@@ -39,7 +43,8 @@ from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.guarded import may_raise, raises, violates
 from headwater_streams.spark.hashed import EXACT_TIMES
 
-KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
+KEY, RAW, HEADERS, VALUE, BAD = "_record_key", "_raw", "_record_headers", "_value", "_bad"
+"""The key and the headers have names of their own here: `_key` and `_headers` are what a job's function has of them."""
 _UNREAD, _TEXT = "_unread", "_text"
 HEADERS_TYPE = T.ArrayType(
     T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
@@ -127,7 +132,7 @@ class RecordDecoder(_Decoder):
             unused: Some of the `needless` columns that are probably not used. They can still be used, at the price of
                 parsing the value once more.
         """
-        schema = value_schema(declared)
+        schema = parsed_schema(declared)
         in_value = T.StructType([field for field in schema.fields if field.name not in unused])
         apart = {
             field.name: parse_json(F.col(RAW).cast("string"), T.StructType([field])).getField(field.name)
@@ -136,15 +141,20 @@ class RecordDecoder(_Decoder):
         }
         self._values = values_of(declared, in_value, F.col(RAW), F.col(TIMESTAMP), VALUE, _UNREAD, _TEXT)
         by_name = self._values.typing.columns | apart
-        columns = {name: by_name[name] for name in schema.fieldNames()}
+        parsed = {name: by_name[name] for name in schema.fieldNames()}
+        own = record_columns() if declared.computed or declared.record else {}
+        self._time = None if declared.computed is None else ComputedTime(declared.computed, {**parsed, **own})
+        columns = parsed if self._time is None else {**parsed, str(declared.event_time): self._time.value}
         stands_in = unreadable(F.col(HEADERS))
         problem = self._values.problem
         problems = [stands_in, replace(problem, condition=problem.condition & ~stands_in.condition)]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
-        of_columns = [*time_problems(declared, columns, ahead=True), *_unreadable(schema, columns)]
-        of_columns += far_times(declared, schema, columns)
-        super().__init__(columns, checks, of_columns, problems)
+        raised = None if self._time is None else self._time.raised
+        of_columns = time_problems(declared, columns, ahead=True, raised=raised)
+        of_columns += [*_unreadable(schema, columns), *far_times(declared, schema, columns)]
+        used = {name: column for name, column in own.items() if name in declared.record}
+        super().__init__({**columns, **used}, checks, of_columns, problems)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
         where = origin_of(F.col("_origin_texts")) if origin else F.lit(None).cast(ORIGIN_TYPE)
@@ -153,7 +163,7 @@ class RecordDecoder(_Decoder):
         self._located.append(F.col("headers").alias(HEADERS))
 
     def locate(self, raw: DataFrame) -> DataFrame:
-        """The records with their coordinates, `_topic` to `_origin`, `_key`, `_raw` and `_headers`."""
+        """The records with their coordinates, `_topic` to `_origin`, their keys, values and headers."""
         named = raw if self._texts is None else raw.withColumn("_origin_texts", self._texts)
         return named.select(*self._located)
 
@@ -163,7 +173,10 @@ class RecordDecoder(_Decoder):
         names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, *typing.names, _UNREAD, _TEXT]
         read = [self._values.of(located).alias(VALUE), self._values.unread.alias(_UNREAD)]
         read.append(F.col(RAW).cast("string").alias(_TEXT))
-        return self._judged(typing.of(located.select("*", *read)), names)
+        typed = typing.of(located.select("*", *read))
+        if self._time is None:
+            return self._judged(typed, names)
+        return self._judged(self._time.of(typed), [*names, COMPUTED])
 
 
 class RowDecoder(_Decoder):
@@ -173,13 +186,15 @@ class RowDecoder(_Decoder):
         """Args: the table's declaration; its own columns; input checks that quarantine."""
         where = {name: col(VALUE, name) for name in columns}
         super().__init__(where, checks, time_problems(declared, where, ahead=False))
-        value = F.struct(*cols(columns))
         self._own = frozenset(columns)
+        of_value = [name for name in columns if name not in RECORD_COLUMNS]
+        has_key, has_headers = (name in self._own for name in RECORD_COLUMNS)
+        key, headers = map(F.col, RECORD_COLUMNS)
         self._row = [
-            F.lit(None).cast("binary").alias(KEY),
-            F.to_json(value, EXACT_TIMES).cast("binary").alias(RAW),
-            F.lit(None).cast(HEADERS_TYPE).alias(HEADERS),
-            value.alias(VALUE),
+            (key if has_key else F.lit(None)).cast("binary").alias(KEY),
+            F.to_json(F.struct(*cols(of_value)), EXACT_TIMES).cast("binary").alias(RAW),
+            (F.map_entries(headers) if has_headers else F.lit(None)).cast(HEADERS_TYPE).alias(HEADERS),
+            F.struct(*cols(columns)).alias(VALUE),
         ]
 
     def locate(self, rows: DataFrame) -> DataFrame:
@@ -213,7 +228,31 @@ def failing(rows: DataFrame, check: Check) -> Problem:
     return Problem(check.name, violates(check.expression, rows), reason)
 
 
+def record_columns() -> dict[str, Column]:
+    """A record's own columns as a job's function has them, over located records."""
+    return dict(zip(RECORD_COLUMNS, (F.col(KEY), header_map(F.col(HEADERS))), strict=True))
+
+
 def value_schema(declared: TopicInput) -> T.StructType:
+    """The columns that a topic's records have for a job: the value's, the event time that is computed of them, and the
+    record's own where the job uses them.
+
+    Raises:
+        JobDefinitionError: As `parsed_schema`; or the value has a column of the computed one's name.
+    """
+    fields = list(parsed_schema(declared).fields)
+    if declared.computed is not None:
+        time = str(declared.event_time)
+        if folded(time) in [folded(field.name) for field in fields]:
+            raise JobDefinitionError(
+                f"topic {declared.name!r}: the value has a column {time!r}, and so would be the event time; write "
+                f'event_time="{declared.computed} AS another_name"'
+            )
+        fields.append(T.StructField(time, T.TimestampType()))
+    return T.StructType([*fields, *[field for field in RECORD_FIELDS if field.name in declared.record]])
+
+
+def parsed_schema(declared: TopicInput) -> T.StructType:
     """The declared columns of a topic's values.
 
     Raises:
@@ -236,24 +275,33 @@ def value_schema(declared: TopicInput) -> T.StructType:
         raise JobDefinitionError(
             f"topic {declared.name!r}: the schema has two columns named {twice!r}; rename one"
         )
-    if declared.event_time is not None and declared.event_time not in schema.fieldNames():
+    if declared.event_time is None or declared.computed is not None:
+        return schema
+    if declared.event_time not in schema.fieldNames():
         raise JobDefinitionError(
             f"topic {declared.name!r}: event_time {declared.event_time!r} is not a column; "
             f"there are {', '.join(schema.fieldNames())}"
         )
-    if declared.event_time is not None and schema[declared.event_time].dataType != T.TimestampType():
+    if schema[declared.event_time].dataType != T.TimestampType():
         kind = type_name(schema[declared.event_time].dataType)
         raise JobDefinitionError(
             f"topic {declared.name!r}: event_time {declared.event_time!r} is {kind}, and must be TIMESTAMP"
+            + made_a_time(_in_sql(declared.event_time), kind)
         )
     return schema
 
 
+def _in_sql(name: str) -> str:
+    return name if name.isidentifier() else quoted(name)
+
+
 def needless(declared: TopicInput, schema: T.StructType) -> frozenset[str]:
-    """The columns that do not matter to the judgement of a value: texts in JSON, as any value can be one."""
+    """The columns that do not matter to the judgement of a value: texts in JSON, as any value can be one, of which no
+    event time is computed."""
     if declared.value_format is not None:
         return frozenset()
-    return frozenset(field.name for field in schema.fields if field.dataType == T.StringType())
+    texts = (field.name for field in schema.fields if field.dataType == T.StringType())
+    return frozenset(name for name in texts if not may_name(declared.computed or "", name))
 
 
 def _unreadable(schema: T.StructType, columns: Mapping[str, Column]) -> list[Problem]:

@@ -12,6 +12,19 @@ def header_value(headers: Column, key: str) -> Column:
     return F.try_element_at(matching, F.lit(1))["value"]
 
 
+def header_map(headers: Column) -> Column:
+    """The headers as a map of their names; of several of one name the last, as Kafka's `lastHeader` gives it."""
+    count = F.size(headers)
+
+    def is_last(header: Column, place: Column) -> Column:
+        later = F.slice(headers, place + 2, count)
+        return header["key"].isNotNull() & ~F.exists(
+            later, lambda other: other["key"].eqNullSafe(header["key"])
+        )
+
+    return F.map_from_entries(F.filter(headers, is_last))
+
+
 def is_name(text: Column) -> Column:
     """Whether a header's text can be a name, NULL where there is none. It must be UTF-8, as Python could not hold it
     else, and without a tab, which separates the parts of a name."""

@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.base.names import require_table_name
+from headwater_streams.base.names import quoted, require_table_name
 from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.sources.avro_value import Avro
 from headwater_streams.sources.csv_value import Csv
+from headwater_streams.sources.event_time import event_time_of
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
 from headwater_streams.sources.protobuf_value import Protobuf
 
@@ -31,7 +32,9 @@ class TopicInput:
         name: The topic; of a cluster that the settings name, `"CLUSTER:TOPIC"`, see `hw.topic`.
         schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`, for JSON and CSV; other
             formats have their own. Fields of JSON that the schema does not name are left out.
-        event_time: The column that says when the event happened; rows without it go to quarantine.
+        event_time: When the event happened: a column, or Spark's SQL over the value's columns and the record's own
+            `_key`, `_timestamp` and `_headers['name']`, `"timestamp_millis(ts_ms)"`, which makes a column `event_time`
+            (or `"... AS ordered_at"`). Rows without it, and those for which it cannot be computed, go to quarantine.
         watermark: How far behind the greatest event time seen a row may be and still count ("30 minutes").
         format: How values are encoded: `"json"`, one object in each value; `"csv"` or `hw.csv(sep=";", header=...)`,
             one line in each; `hw.avro("flight.avsc")` or `hw.protobuf("flights.desc", "flights.Departure")`, one
@@ -42,6 +45,9 @@ class TopicInput:
         max_offsets_per_batch: The most records that one batch reads, over all partitions. A greater number makes a job
             that is behind faster, and its batches longer. The records' coordinates pass through the driver.
         more: Further topics with values of the same form; `_topic` has the topic of a row.
+        computed: What the column `event_time` is computed of; None where it is one of the value's. It follows from
+            `event_time` as it was written.
+        record: Of the record's own columns, `_key` and `_headers`, those that a job uses; its plan says them.
     """
 
     name: str
@@ -52,6 +58,9 @@ class TopicInput:
     max_ahead: str = "1 day"
     max_offsets_per_batch: int = OFFSETS_PER_BATCH
     more: tuple[str, ...] = ()
+    # A job's fingerprint is of the text of its inputs, which for older declarations is as it was.
+    computed: str | None = field(default=None, repr=False)
+    record: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -66,6 +75,10 @@ class TopicInput:
                     "digits, '_' and '-', for all topics of an input"
                 )
         _check_time(self.name, self.event_time, self.watermark)
+        if self.event_time is not None and self.computed is None:
+            time = event_time_of(f"topic {self.name!r}", self.event_time, self._has_column)
+            object.__setattr__(self, "event_time", time.column)
+            object.__setattr__(self, "computed", time.expression)
         parse_duration(self.max_ahead)
         twice = sorted({name for name in self.names if self.names.count(name) > 1})
         if twice:
@@ -95,6 +108,14 @@ class TopicInput:
     def names(self) -> tuple[str, ...]:
         """The topics."""
         return (self.name, *self.more)
+
+    def _has_column(self, name: str) -> bool:
+        """Whether the value has a column of a name with other characters than letters, digits and '_'."""
+        columns = self.format.schema if isinstance(self.format, Parser) else self.schema
+        if columns is None:
+            return False
+        # Such a name is quoted wherever DDL has it.
+        return quoted(name) in columns if isinstance(columns, str) else name in columns.fieldNames()
 
     @property
     def cluster(self) -> str:
@@ -126,11 +147,13 @@ class TableInput:
         name: The table, `"silver.departures"`.
         event_time: The column that says when the event happened.
         watermark: How far behind the greatest event time seen a row may be and still count.
+        record: Of the columns of records, `_key` and `_headers`, those that the table keeps for this job.
     """
 
     name: str
     event_time: str | None = None
     watermark: str | None = None
+    record: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         require_table_name("table", self.name)

@@ -22,13 +22,20 @@ FIRST_DAY, LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in
 _DAY_US = 86_400_000_000
 
 
-def time_problems(declared: Input, columns: Mapping[str, Column], *, ahead: bool) -> list[Problem]:
+def time_problems(
+    declared: Input, columns: Mapping[str, Column], *, ahead: bool, raised: Column | None = None
+) -> list[Problem]:
     """What can be wrong with a row's event time: it is missing, or (`ahead`) far beyond its record's timestamp or
-    before the year 1, as where Spark reads a number of nanoseconds in JSON as seconds."""
+    before the year 1, as where Spark reads a number of nanoseconds in JSON as seconds; or it cannot be computed
+    (`raised`)."""
     if declared.event_time is None:
         return []
     time = columns[declared.event_time]
-    problems = [Problem("event_time", time.isNull(), f"{declared.event_time} is missing")]
+    missing: Column | str = f"{declared.event_time} is missing"
+    if raised is not None and isinstance(declared, TopicInput):
+        why = f"{declared.event_time} cannot be computed: {declared.computed}"
+        missing = F.when(raised, F.lit(why)).otherwise(F.lit(f"{missing}: {declared.computed} is NULL"))
+    problems = [Problem("event_time", time.isNull(), missing)]
     if ahead and isinstance(declared, TopicInput):
         # In microseconds: adding an interval, Spark would make a date in a time zone from each record's timestamp.
         limit_us = F.unix_micros(TIMESTAMP) + F.lit(in_micros(parse_duration(declared.max_ahead)))

@@ -30,6 +30,8 @@ _SAFE = frozenset({
 })  # fmt: skip
 """Expressions that cannot raise where their children cannot; casts that lose nothing come on top."""
 _AGGREGATE, _VALUE = "Aggregate", "value"
+TRIED = _VALUE
+"""The field of what `tried` gives."""
 
 
 def violates(condition: str, rows: DataFrame | None = None) -> Column:
@@ -48,6 +50,16 @@ def violates(condition: str, rows: DataFrame | None = None) -> Column:
 def raises(condition: str) -> Column:
     """Whether a condition raises for a row; it is never NULL."""
     return _tried_condition(_jvm(), condition).isNull()
+
+
+def tried(value: str, over: Column) -> Column:
+    """A value as a struct of one field, `TRIED`; the struct is NULL for a row for which the value raises.
+
+    Args:
+        value: The value, in SQL.
+        over: A column of the rows, of any type.
+    """
+    return _tried(expression_of(F.expr(value)), _always(over))
 
 
 def _may_always(_rows: DataFrame, _condition: str) -> bool:
@@ -154,9 +166,14 @@ def _tried(expression: Any, always: Column | None = None) -> Column:
         named = _first_attribute(expression)
         if named is None:
             return tried
-        # Of any type: no hash is made of a MAP or a VARIANT.
-        always = F.size(F.array_repeat(column_of(named), 1)) == 1
+        always = _always(column_of(named))
     return F.when(always, tried)
+
+
+def _always(column: Column) -> Column:
+    """A condition that holds for each value of a column, which Spark does not see."""
+    # Of any type: no hash is made of a MAP or a VARIANT.
+    return F.size(F.array_repeat(column, 1)) == 1
 
 
 def _first_attribute(expression: Any) -> Any | None:

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.names import RECORD_COLUMNS
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.gateway import scala_object, to_list
 from headwater_streams.spark.plain_ways import or_plainly
@@ -15,7 +16,9 @@ _METADATA_COLUMN = {"__metadata_col": True}  # catalyst's METADATA_COL_ATTR_KEY
 
 
 def hide(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Makes columns invisible to `select("*")` and friends while they stay reachable by name."""
+    """Makes columns invisible to `select("*")` and friends while they stay reachable by name; a record's own columns
+    always are, where the rows have them."""
+    names = [*names, *[name for name in RECORD_COLUMNS if name in df.columns and name not in names]]
     visible = [col(name) for name in df.columns if name not in names]
     marked = df.select(*visible, *[F.col(name).alias(name, metadata=_METADATA_COLUMN) for name in names])
     hidden = marked.select(*visible)

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.sources.event_time import epoch_of
+from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.spark.columns import col
 from headwater_streams.storage.home import Home
 from headwater_streams.testing.record_log import RecordLog
@@ -92,6 +94,7 @@ class JobDriver:
         timestamp: datetime | str | None = None,
         origin: tuple[str, str, int, int] | None = None,
         headers: Mapping[str, bytes] | None = None,
+        key: bytes | str | None = None,
     ) -> None:
         """Delivers records, in one delivery.
 
@@ -104,6 +107,7 @@ class JobDriver:
             timestamp: The records' timestamps, ISO 8601; now by default.
             origin: The first record's origin (cluster, topic, partition, offset); the others follow it.
             headers: Headers of every record.
+            key: The key of every record; a text as UTF-8.
 
         Raises:
             ValueError: No job here reads the topic, nor did one of another driver over the same folder.
@@ -120,7 +124,7 @@ class JobDriver:
         )
         records = [
             {
-                "key": None,
+                "key": key.encode() if isinstance(key, str) else key,
                 "value": _encode(value),
                 "topic": topic,
                 "partition": partition,
@@ -166,7 +170,9 @@ class JobDriver:
             topic: The topic; a job here declares its event time.
             to: The event time, ISO 8601.
             partition: The partition.
-            columns: The record's other columns; it is a row of the tables as every other one is.
+            columns: The record's other columns; it is a row of the tables as every other one is. Where the event time
+                is computed, those that it is computed of; `timestamp_millis(ts_ms)` and its kin need none, and the
+                record's own timestamp is `to`.
 
         Raises:
             ValueError: No job here reads the topic with an event time.
@@ -174,7 +180,7 @@ class JobDriver:
         declared = [i for job in self._jobs for i in job.topics if topic in i.names and i.event_time]
         if not declared:
             raise ValueError(f"no job here reads the topic {topic!r} with an event_time=")
-        self.send(topic, {**columns, str(declared[0].event_time): to}, partition=partition, timestamp=to)
+        self.send(topic, {**_made_of(declared[0], to), **columns}, partition=partition, timestamp=to)
 
     def _append(self, topic: str, partition: int, records: Sequence[dict[str, Any]]) -> None:
         end = self._end(topic, partition)
@@ -378,6 +384,19 @@ def _as_text(value: Any) -> str:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(f"{value!r} is no value of JSON; give a text, a number or the record's bytes")
+
+
+def _made_of(declared: TopicInput, to: str) -> dict[str, Any]:
+    """The column of a value that its event time is, or is made of, for a time; none where that is not known."""
+    if declared.computed is None:
+        return {str(declared.event_time): to}
+    epoch = epoch_of(declared.computed)
+    if epoch is None:
+        return {}
+    column, units = epoch
+    moment = datetime.fromisoformat(to)
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
+    return {column: since // timedelta(microseconds=1) * units // 1_000_000}
 
 
 def _headers(

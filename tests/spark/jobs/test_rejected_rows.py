@@ -13,7 +13,7 @@ import headwater as hw
 from headwater_streams.runtime.stages import row_pass
 from headwater_streams.runtime.stages.rejected_rows import KEPT, MOST_KEPT, kept, records_of, with_texts
 from headwater_streams.sources.coordinates import ORIGIN_TYPE
-from headwater_streams.sources.decode import HEADERS_TYPE
+from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic("clicks", schema="n INT, at TIMESTAMP", event_time="at")
@@ -25,9 +25,9 @@ LOCATED = (
     .add("_offset", "long")
     .add("_timestamp", "timestamp")
     .add("_origin", ORIGIN_TYPE)
-    .add("_key", "binary")
+    .add(KEY, "binary")
     .add("_raw", "binary")
-    .add("_headers", HEADERS_TYPE)
+    .add(HEADERS, HEADERS_TYPE)
 )
 NOON = datetime(2013, 1, 1, 12, 0, 0, 123_457, UTC)
 

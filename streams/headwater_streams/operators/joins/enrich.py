@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.arguments import require_list
 from headwater_streams.base.errors import JobDefinitionError, LookupKeyError
+from headwater_streams.base.names import RECORD_COLUMNS
 from headwater_streams.operators.joins.columns import (
     require_apart,
     require_columns,
@@ -24,7 +25,7 @@ from headwater_streams.operators.joins.columns import (
 )
 from headwater_streams.operators.recording import is_recording
 from headwater_streams.spark.columns import col, cols
-from headwater_streams.spark.hidden_columns import hide
+from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 How = Literal["left", "inner"]
 _NAMED = 3
@@ -69,6 +70,9 @@ def enrich(
     require_unique("enrich", table, list(keys.values()))
     visible = rows.columns
     left, hidden = revealed(rows)
+    own = [name for name in RECORD_COLUMNS if hidden and has_hidden(rows, name)]
+    if own:
+        left, hidden = reveal(left, own), (*hidden, *own)
     condition = F.lit(True)
     for row_key, table_key in keys.items():
         condition &= col("l", row_key) == col("r", table_key)

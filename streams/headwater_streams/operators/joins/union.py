@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.base.names import folded
+from headwater_streams.base.names import RECORD_COLUMNS, folded
 from headwater_streams.base.type_name import type_name
 from headwater_streams.sources.coordinates import INPUT, OFFSET, ROW_COLUMNS
 from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
@@ -56,6 +56,8 @@ def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> 
     hidden = list(ROW_COLUMNS) if all(traced) else []
     if hidden and all(has_hidden(frame, INPUT) for frame in frames):
         hidden.append(INPUT)
+    if hidden:
+        hidden += [name for name in RECORD_COLUMNS if all(has_hidden(frame, name) for frame in frames)]
     revealed = [reveal(frame, hidden) if hidden else frame for frame in frames]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=allow_missing), revealed)
     return hide(rows, hidden) if hidden else rows

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.base.names import is_reserved
+from headwater_streams.base.names import RECORD_COLUMNS, is_reserved
 from headwater_streams.delta.side import MISSED, late_schema
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL, FoldedWindow
@@ -210,7 +210,7 @@ class KeptInput(StatefulInput):
             if f.name in present
             else F.lit(None).cast(f.dataType).alias(f.name)
             for f in late_schema(self._plan.inputs).fields
-            if not is_reserved(f.name)
+            if not is_reserved(f.name) or f.name in RECORD_COLUMNS
         ]
         missed: list[Column] = []
         if self._overlap is not None:

@@ -56,7 +56,7 @@ _MOST_PARTITIONS = 64  # each costs a handful of aggregates in the pass
 class RowPass:
     """How a row job reads its inputs.
 
-    Of several inputs the records stand in one frame, so that a batch is read once: their coordinates, `_headers` where
+    Of several inputs the records stand in one frame, so that a batch is read once: their coordinates, headers where
     records have some, `_input`, and the rest in a struct for each input.
     """
 
