@@ -88,6 +88,49 @@ def test_sql_inputs_take_the_librarys_arguments(tmp_path: Path) -> None:
     assert (third.name, third.target.mode) == ("copy", "append")
 
 
+def test_sql_event_time_is_a_column_or_sql(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        """
+        CREATE STREAMING TABLE a.b AS
+        SELECT k FROM topic('t', schema => 'k STRING, ts BIGINT', event_time => timestamp_millis(ts) AS at,
+                            watermark => '1 hour')
+        UNION ALL SELECT k FROM topic('u', schema => 'k STRING', event_time => 'to_timestamp(k, ''dd.MM.yyyy'')')
+        UNION ALL SELECT k FROM topic('v', schema => 'k STRING, at TIMESTAMP', event_time => at)
+        UNION ALL SELECT k FROM topic('w', schema => 'k STRING',
+                                      event_time => to_timestamp(CAST(_headers['sent'] AS STRING), 'dd.MM, yyyy'))
+        """,
+    )
+    times = {
+        name: (i.event_time, i.computed) for name, i in job.inputs.items() if isinstance(i, hw.TopicInput)
+    }
+    assert times == {
+        "t": ("at", "timestamp_millis(ts)"),
+        "u": ("event_time", "to_timestamp(k, 'dd.MM.yyyy')"),
+        "v": ("at", None),
+        "w": ("event_time", "to_timestamp(CAST(_headers['sent'] AS STRING), 'dd.MM, yyyy')"),
+    }
+
+
+def test_sql_event_time_that_changes_is_refused_at_its_place(tmp_path: Path) -> None:
+    assert refused(
+        tmp_path,
+        "CREATE STREAMING TABLE a.b AS SELECT k FROM\ntopic('t', schema => 'k STRING', event_time => now())",
+    ).startswith(
+        "delays.sql, line 2: topic 't': event_time => 'now()' has now, which is another one each time"
+    )
+
+
+def test_sql_grouping_may_name_a_column_that_the_select_computes(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        f"""CREATE STREAMING TABLE gold.a WITH (mode = 'update') AS
+        SELECT upper(CAST(_key AS STRING)) AS customer, window_start, count(*) AS n FROM {TOPIC}
+        GROUP BY Customer, window(at, '1 hour')""",
+    )
+    assert job.target.keys == ("customer", "window_start")
+
+
 def test_sql_names_of_arguments_are_taken_in_any_case(tmp_path: Path) -> None:
     (job,) = jobs_of(
         tmp_path,

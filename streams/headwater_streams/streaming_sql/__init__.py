@@ -15,7 +15,8 @@ Each statement becomes the job that a Python module would have declared, run and
   job.
 - `FROM topic('name', schema => ..., event_time => ..., watermark => ...)`, `FROM stream(schema.table, ...)` or plainly
   `FROM schema.table` are the job's inputs; the arguments are those of `hw.topic` and `hw.table`, formats of values are
-  written as `format => csv(sep => ';')`.
+  written as `format => csv(sep => ';')`, and an event time that is computed as it is, `event_time =>
+  timestamp_millis(ts_ms)`. `_key`, `_timestamp` and `_headers['name']` of a topic's records are columns.
 - `GROUP BY` columns and one of `window(time, size)`, `window(time, size, every)`, `cumulate(time, step, size)`,
   `session_window(time, gap)` and `count_window(time, rows)` is `hw.tumbling`, `hw.hopping`, `hw.cumulative`,
   `hw.session` or `hw.count_window`; columns alone are `hw.grouped`, which wants `WITH (state = 'unbounded')`.

@@ -32,6 +32,8 @@ _BEHIND_INTERVAL = (
     "AND", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER", "LEFT", "RIGHT", "FULL",
     "CROSS", "NATURAL",
 )  # fmt: skip
+_EXPRESSIONS = ("event_time",)
+"""The arguments that are SQL."""
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
@@ -82,7 +84,8 @@ def call(script: Script, name: str, place: Place) -> Any:
             script.expect(",")
         value = argument(script)
         if script.take("=>"):
-            named[str(value).lower()] = argument(script)
+            key = str(value).lower()
+            named[key] = _expression(script) if key in _EXPRESSIONS else argument(script)
         else:
             positional.append(value)
     signature = inspect.signature(function)
@@ -91,6 +94,21 @@ def call(script: Script, name: str, place: Place) -> Any:
     except TypeError as error:
         place.fail(f"{name}(...): {error}; it takes {_parameters_of(signature)}", error)
     return place.of(lambda: function(*positional, **named))
+
+
+def _expression(script: Script) -> Any:
+    """Reads SQL up to the next argument, `timestamp_millis(ts_ms)`, as its text; of one in quotes what is in these, and
+    of a single word what `argument` gives."""
+    tokens = script.until(",")
+    if not tokens:
+        script.fail("an argument was to come")
+    if all(token.token_type is TokenType.STRING for token in tokens):
+        return "'".join(
+            token.text for token in tokens
+        )  # the tokenizer ends a text at each of its quotes, '' too
+    if len(tokens) > 1:
+        return script.piece(tokens).text
+    return _CONSTANTS.get(word(tokens[0]), tokens[0].text)
 
 
 def _parameters_of(signature: inspect.Signature) -> str:

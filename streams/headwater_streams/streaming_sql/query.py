@@ -52,11 +52,16 @@ class Join:
 
 @dataclass(frozen=True)
 class Output:
-    """A column of a grouped SELECT: one of the grouping's (`column`), or an aggregate."""
+    """A column of a grouped SELECT: one of the grouping's (`column`), or an aggregate.
+
+    Where GROUP BY has its name, and it is neither, it is `named`: it is computed before the grouping, unless the rows
+    have a column of that name.
+    """
 
     name: str
     column: str | None
     piece: Piece
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class Group:
         bounds = BOUNDS[: 2 if self.window[:1] == ("cumulate",) else 1] if self.window else ()
         key_columns = set(map(folded, (*self.by, *bounds)))
         return tuple(
-            output.name for output in self.outputs if output.column and folded(output.column) in key_columns
+            output.name
+            for output in self.outputs
+            if output.named or (output.column and folded(output.column) in key_columns)
         )
 
 
@@ -152,8 +159,13 @@ class Query:
         return joined.toDF(*joined.columns)  # without the aliases that `join` gave its sides
 
     def _grouped(self, rows: DataFrame, group: Group) -> DataFrame:
+        there = set(map(folded, rows.columns))
+        computed = [o for o in group.outputs if o.named and folded(o.name) not in there]
+        if computed:
+            columns = [(o.piece.place, F.expr(o.piece.text).alias(o.name)) for o in computed]
+            rows = _judged(partial(rows.select, "*"), columns)
         windowed = group.place.of(lambda: _windowed(rows, group))
-        aggregates = [output for output in group.outputs if output.column is None]
+        aggregates = [output for output in group.outputs if output.column is None and output not in computed]
         columns = [(o.piece.place, F.expr(o.piece.text).alias(o.name)) for o in aggregates]
         aggregated = _judged(windowed.agg, columns)
         order = [col(output.column or output.name).alias(output.name) for output in group.outputs]

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from sqlglot.tokens import Token
 
+from headwater_streams.base.condition import has_aggregate
 from headwater_streams.base.names import folded
 from headwater_streams.operators.joins.interval import How
 from headwater_streams.sources.inputs import TableInput, TopicInput, table
@@ -219,7 +220,8 @@ def _output(
     elif folded(name) not in map(folded, by):
         if not alias:
             piece.place.fail(_without_group(piece.text, by, is_column=_is_column(body)))
-        return Output(alias, None, piece)
+        is_named = folded(alias) in map(folded, by) and not has_aggregate(piece.text)
+        return Output(alias, None, piece, is_named)
     return Output(alias or name, name, piece)
 
 

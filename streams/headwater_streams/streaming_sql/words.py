@@ -46,6 +46,7 @@ _REPLACEMENTS = [
         (r"\bsession: ", "session_window: "),
         (r"\bjoin: ", "JOIN: "),
         (r"\bsize=('[^']*'|\S+) is", r"\1 is"),
+        (r'\bevent_time="([^"]*)"', r"event_time => \1"),
         (rf"\b({_ARGUMENTS})=('[^']*'|[A-Z]\w*|\[[^\]]*\])", r"\1 => \2"),
         (rf"\b({_ARGUMENTS})=(?=[\s,;.:)]|$)", r"\1 => ..."),
     )
