@@ -128,6 +128,7 @@ def check(
             if schema is not None
             else {},
             "checks": [f"{c.name}: {c.expression}" for c in each.job.checks],
+            "event_times": _event_times(each.job),
             "remedy": each.remedy,
             "differences": [asdict(difference) for difference in each.differences],
             "problems": list(each.problems),
@@ -174,6 +175,16 @@ def _print_plans(plans: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
         for p in plans
     ]
     print_table(["job", "kind", "reads", "writes", "keys", "columns", "checks"], rows, empty="no job")
+    computed = {
+        f"{name} of {p['job']} has the event time {time}"
+        for p in plans
+        for name, time in p.get("event_times", {}).items()
+        if " AS " in time
+    }
+    if computed:
+        console().print()
+        for sentence in sorted(computed):
+            console().print(sentence, markup=False, highlight=False, soft_wrap=True)
     targets = {p["job"]: p["target"] for p in plans}
     changes = [
         (job, each.what, each.before, each.now, each.why, _can_be_done(each, job, targets.get(job, "")))
@@ -539,6 +550,15 @@ def _described(job: "Job") -> dict[str, Any]:
         "mode": job.target.mode,
         "keys": list(job.target.keys),
         "module": str(Path(job.function.__code__.co_filename)),
+    }
+
+
+def _event_times(job: "Job") -> dict[str, str]:
+    """The event time of each input that has one; of what is computed `expression AS column`."""
+    return {
+        name: " AS ".join(filter(None, (getattr(declared, "computed", None), declared.event_time)))
+        for name, declared in job.inputs.items()
+        if declared.event_time is not None
     }
 
 
