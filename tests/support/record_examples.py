@@ -62,6 +62,26 @@ _ENTRIES = {
         fingerprint="9f2c0011aabbccdd",
         seen_changed={"cluster\tdepartures\t1": [(0, 4)]},
     ),
+    "exploded": LedgerEntry(
+        job="lines",
+        generation=1,
+        batch=3,
+        table="silver.lines",
+        kind="row",
+        sources=(_TOPIC,),
+        accounting={
+            "departed": {
+                "read": 10,
+                "exploded": 7,
+                "written": 19,
+                "filtered": 2,
+                "duplicate": 0,
+                "quarantined": 1,
+            }
+        },
+        fingerprint="9f2c0011aabbccdd",
+        partitions={"departures": {0: {"read": 6, "exploded": 4, "written": 9}}},
+    ),
     "least": LedgerEntry(job="alone", generation=1, batch=0, table="silver.alone", kind="side"),
     "generation": LedgerEntry(
         job="pairs",

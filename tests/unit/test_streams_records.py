@@ -322,7 +322,7 @@ def test_newer_result_of_a_suite_is_told_and_a_damaged_one_is_damaged(tmp_path: 
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        ({"headwater": 2}, "is a ledger entry of version 2, of which this Headwater reads version 1"),
+        ({"headwater": 3}, "is a ledger entry of version 3, of which this Headwater reads versions 1 to 2"),
         ({"colour": 1}, "has the key 'colour', which this Headwater does not know in a ledger entry"),
     ],
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from headwater_streams.base.plural import quantity
 
-_OF_A_TABLE = ("written", "filtered")
+_OF_A_TABLE = ("exploded", "written", "filtered")
 """The terms that differ from table to table of one job; of these no sum is a number of records."""
 
 
@@ -31,7 +31,7 @@ def describe_run(
     yield ": ".join(filter(None, [job, quantity(batches, "batch", "batches"), read]))
     if len(targets) > 1 and any(tables.values()):
         for name in targets:
-            terms = {term: tables.get(name, {}).get(term, 0) for term in _OF_A_TABLE}
+            terms = {term: tables[name][term] for term in _OF_A_TABLE if term in tables.get(name, {})}
             yield f"  {name}: {describe_terms(terms, several=True) or '0 written'}"
 
 
@@ -41,9 +41,12 @@ def describe_terms(terms: Mapping[str, int], *, several: bool = False) -> str:
     Of one of several tables, `filtered` also counts the rows that went to the job's other tables. A dimension's change
     events are in effect while one of its rows stands for them; `held` is by how many these have grown. Terms can be
     negative: rows that wait, in open windows or for a partner, get fewer in a run that writes older ones, and a
-    function that makes several rows of a record, as explode does before a window, filters fewer than none.
+    function that makes several rows of a record on the way to a window, as explode does, filters fewer than none. In a
+    row-by-row job `exploded` is the number of records that became rows, and `written` that of the rows.
     """
     named = {"filtered": "filtered or of other tables"} if several else {}
+    if "exploded" in terms:
+        named["written"] = "rows written"
     fewer = {"filtered": "added by the function", "held": "fewer in effect"}
     if "changed" in terms:  # of a dimension; the others keep rows for partners to come
         named |= {"kept": "kept in the table of changes", "held": "more in effect"}

@@ -79,13 +79,21 @@ def _print(audits: "list[TableAudit]") -> None:
 
 
 def _identity(table_audit: "TableAudit", terms: dict[str, int]) -> dict[str, int]:
-    from headwater_streams.base.ledger_entry import TERMS
+    from headwater_streams.base.ledger_entry import identity_terms
 
-    return {term: terms[term] for term in ("read", *TERMS[table_audit.kind]) if term in terms}
+    rows = {"written": terms["written"]} if "exploded" in terms else {}
+    return {"read": terms.get("read", 0), **identity_terms(table_audit.kind, terms), **rows}
 
 
 def _terms(terms: dict[str, int]) -> str:
+    """An account as a sum; of records that became several rows each, how many rows stands behind them."""
     if not terms:
         return ""
-    parts = [f"{value:,} {term}" for term, value in terms.items() if term != "read" and value]
+    rows = f" into {quantity(terms['written'], 'row')}" if "exploded" in terms else ""
+    left_out = {"read", "written"} if "exploded" in terms else {"read"}
+    parts = [
+        f"{value:,} {term}{rows if term == 'exploded' else ''}"
+        for term, value in terms.items()
+        if term not in left_out and value
+    ]
     return f"{terms.get('read', 0):,} = {' + '.join(parts) or '0'}"

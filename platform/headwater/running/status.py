@@ -10,6 +10,7 @@ from typing import Any
 from headwater.running.behind import AskTopic, bounds_of, records_behind
 from headwater.running.progress import JobProgress
 from headwater_streams.base.extra import Extra
+from headwater_streams.base.ledger_entry import LedgerEntry, summed_terms
 from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
@@ -75,16 +76,19 @@ def log_ends(home: Path) -> dict[str, int]:
 def accounts_since(home: Path, ends: Mapping[str, int]) -> dict[str, dict[str, Counter[str]]]:
     """What became of the rows that each job read since `log_ends`: by table, the first of several first, and by term,
     including `read`."""
-    accounts: dict[str, dict[str, Counter[str]]] = {}
     entries = [
         (table, commit.entry)
         for table, commits_of_it in _committed(home, ends)
         for commit in commits_of_it
         if commit.entry is not None
     ]
+    by_table: dict[str, dict[str, list[LedgerEntry]]] = {}
     for table, entry in sorted(entries, key=lambda each: Extra.BESIDE.is_in(each[1])):
-        accounts.setdefault(entry.job, {}).setdefault(table, Counter()).update(entry.totals)
-    return accounts
+        by_table.setdefault(entry.job, {}).setdefault(table, []).append(entry)
+    return {
+        job: {table: summed_terms(of_table) for table, of_table in tables.items()}
+        for job, tables in by_table.items()
+    }
 
 
 def _committed(
@@ -105,13 +109,11 @@ def _committed(
 def _status(table: str, batches: list[Commit], ask: AskTopic | None) -> dict[str, Any]:
     last = batches[-1]
     assert last.entry is not None
-    totals: Counter[str] = Counter()
+    mine = [commit.entry for commit in batches if commit.entry is not None]
+    mine = [entry for entry in mine if entry.generation == last.entry.generation]
+    totals = summed_terms(mine)
     ends: dict[str, dict[int, int]] = {}
-    for commit in batches:
-        entry = commit.entry
-        if entry is None or entry.generation != last.entry.generation:
-            continue
-        totals.update(entry.totals)
+    for entry in mine:
         for source in entry.sources:
             for topic, partitions in source.ranges.items():
                 at = ends.setdefault(topic, {})

@@ -18,7 +18,11 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
 in the entries of row stages and of windows that read a topic themselves. What only commits of one kind say stands in
 `extra`, whose keys are in `base.extra`. The terms:
 
-- row stages: `read = written + filtered + duplicate + quarantined`
+- row stages: `read = written + filtered + duplicate + quarantined`. Where a function makes several rows of a record, as
+  explode does, `exploded` is the number of records that became rows, and `written` that of their rows:
+  `read = exploded + filtered + duplicate + quarantined`. A record of which no row came is `filtered`. Of a batch that
+  read several inputs all have `exploded`, or none. An entry with that term is of version 2 of the format: to older
+  Headwaters its books would not balance. All others are of version 1, as ever
 - slowly changing dimensions: `read = changed + deleted + filtered + duplicate + quarantined`, the change events and
   those that delete. Of them `kept` stand in the table of changes. `held` is the change in the number of events that
   the table's rows stand for (the sum of `_changes`): an event counts until a newer one of the key (type 1) or a later
@@ -47,8 +51,8 @@ has the two changed about, so that what a table holds is the live entries' terms
   `late_folded`, the rows of the late table that are counted from now on (negative in a rollback), each once however
   often it is folded;
 - row stages: `written - before` and `quarantined - quarantined_before` (`read = written + filtered + duplicate +
-  quarantined`); in the quarantine table, whose rows of the range change hands in a commit of its own:
-  `quarantined - before`.
+  quarantined`, or with `exploded` as above); in the quarantine table, whose rows of the range change hands in a commit
+  of its own: `quarantined - before`.
 
 Its `sources` are what was read again.
 
@@ -89,7 +93,32 @@ TERMS: Mapping[str, tuple[str, ...]] = {
     "join": ("matched", "waiting", "expired", "kept", "filtered", "late", "quarantined"),
     "as_of": ("matched", "unmatched", "waiting", "kept", "filtered", "late", "quarantined"),
 }
-"""The terms whose sum is `read`, by the kind of stage."""
+"""The terms whose sum is `read`, by the kind of stage; see `identity_terms`."""
+EXPLODED = "exploded"
+"""The term of records that became rows, where a record may become several."""
+_FORMAT_OF_EXPLODED = 2
+
+
+def identity_terms(kind: str, terms: Mapping[str, int]) -> dict[str, int]:
+    """Those of some terms whose sum is `read`: records are counted, whatever number of rows was made of them.
+
+    Example:
+        >>> identity_terms("row", {"read": 4, "exploded": 3, "written": 7, "filtered": 1})
+        {'exploded': 3, 'filtered': 1}
+    """
+    names = TERMS.get(kind, ())
+    if kind == "row" and EXPLODED in terms:
+        names = (EXPLODED, *names[1:])
+    return {term: terms[term] for term in names if term in terms}
+
+
+def with_records(terms: Mapping[str, int]) -> dict[str, int]:
+    """The terms of a row stage with the number of records that became rows, where those of one row each have none.
+
+    So the terms of batches before and after a function began to explode its records can be summed.
+    """
+    became = {} if EXPLODED in terms or "written" not in terms else {EXPLODED: terms["written"]}
+    return {**became, **terms}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +187,7 @@ class LedgerEntry(Record):
     """
 
     WHAT = "a ledger entry"
+    FORMAT = _FORMAT_OF_EXPLODED
     FORMAT_KEY = "headwater"
 
     job: str
@@ -178,6 +208,11 @@ class LedgerEntry(Record):
     def is_batch(self) -> bool:
         """Whether it is the commit of a batch to the job's own table."""
         return self.kind in TERMS
+
+    @property
+    def explodes(self) -> bool:
+        """Whether it counts the records that became rows apart from the rows."""
+        return any(EXPLODED in terms for terms in self.accounting.values())
 
     @property
     def watermark_ms(self) -> int:
@@ -202,7 +237,7 @@ class LedgerEntry(Record):
         """The inputs whose terms do not add up, each as a sentence; empty when the books balance."""
         sentences = []
         for name, terms in self.accounting.items():
-            parts = {term: terms[term] for term in TERMS.get(self.kind, ()) if term in terms}
+            parts = identity_terms(self.kind, terms)
             if parts and terms["read"] != sum(parts.values()):
                 spelled = " + ".join(f"{value} {term}" for term, value in parts.items())
                 sentences.append(
@@ -213,7 +248,7 @@ class LedgerEntry(Record):
     def to_json(self) -> str:
         """The entry as it stands in `userMetadata`."""
         value: dict[str, Any] = {
-            self.FORMAT_KEY: self.FORMAT,
+            self.FORMAT_KEY: _FORMAT_OF_EXPLODED if self.explodes else 1,
             "job": self.job,
             "generation": self.generation,
             "batch": self.batch,
@@ -275,6 +310,16 @@ class LedgerEntry(Record):
             },
             seen_changed=_pairs(value.get("seen_changed")),
         )
+
+
+def summed_terms(entries: Sequence[LedgerEntry]) -> Counter[str]:
+    """The terms of a job's batches and of all their inputs together, those of before and after its function began to
+    make several rows of a record among them."""
+    explodes, total = any(entry.explodes for entry in entries), Counter[str]()
+    for entry in entries:
+        for terms in entry.accounting.values():
+            total.update(with_records(terms) if explodes and entry.kind == "row" else terms)
+    return total
 
 
 def _pairs(seen: dict[str, list[list[int]]] | None) -> dict[str, list[tuple[int, int]]] | None:

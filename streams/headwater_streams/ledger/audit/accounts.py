@@ -1,10 +1,16 @@
 """Compares the ledger with itself and its inputs: what entries say of offsets and records, whatever the rows are."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry, warm_up_sources
+from headwater_streams.base.ledger_entry import (
+    EXPLODED,
+    LedgerEntry,
+    identity_terms,
+    warm_up_sources,
+    with_records,
+)
 from headwater_streams.ledger.audit.table_audit import PartitionAudit, TableAudit
 from headwater_streams.ledger.log import Commit
 
@@ -30,13 +36,16 @@ def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
     terms: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     gaps: Counter[tuple[str, int]] = Counter()
     read: Counter[tuple[str, int]] = Counter()
+    # A function may have begun, or ceased, to make several rows of a record.
+    explodes = any(entry.explodes for entry in entries) or any(EXPLODED in t for t in audit.totals.values())
     for entry in entries:
         for of_input in Extra.GAPS.get(entry, {}).values():
             for topic, by_partition in of_input.items():
                 gaps.update({(topic, int(partition)): count for partition, count in by_partition.items()})
         for name, counts in entry.accounting.items():
-            total = Counter(audit.totals.get(name, {}))
-            total.update(counts)
+            before = audit.totals.get(name, {})
+            total = Counter(with_records(before) if explodes else before)
+            total.update(with_records(counts) if explodes else counts)
             audit.totals[name] = dict(total)
         for source in entry.sources:
             for topic, partitions in source.ranges.items():
@@ -47,12 +56,11 @@ def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
                     read[topic, partition] += end - start
         for topic, of_topic in entry.partitions.items():
             for partition, became in of_topic.items():
-                terms[topic, partition].update(became)
+                terms[topic, partition].update(with_records(became) if explodes else became)
     all_by_partition = all(entry.partitions for entry in entries)
     for (topic, partition), (start, end) in sorted(spans.items()):
         summed = dict(terms[topic, partition])
-        parts = sum(value for term, value in summed.items() if term != "read")
-        ok = summed.get("read", 0) == parts
+        ok = summed.get("read", 0) == sum(_parts(audit.kind, summed).values())
         # A table's rows may be fewer than its records, or more: what was filtered is gone, pairs share a record.
         is_comparable = all_by_partition and [direct for _, direct in readers[topic]] == [True]
         # Offsets that were delivered again were read again.
@@ -67,6 +75,13 @@ def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
         if not ok:
             audit.findings.append(f"{audit.table}: {topic} {partition}: {summed} do not add up")
         audit.partitions.append(PartitionAudit(audit.table, topic, partition, start, end, summed, ok))
+
+
+def _parts(kind: str, summed: Mapping[str, int]) -> dict[str, int]:
+    """What became of the records of a partition; stateful stages count by partition what was kept, too."""
+    if kind == "row":
+        return identity_terms(kind, summed)
+    return {term: value for term, value in summed.items() if term != "read"}
 
 
 def check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
