@@ -46,7 +46,8 @@ class PlanNode:
         kind: Catalyst's name of it, `"Project"`, `"Join"`.
         columns: What it gives, in order.
         named: The ids of the columns that its expressions name.
-        label: The name of an observation (`CollectMetrics`); empty for other nodes.
+        label: The name of an observation (`CollectMetrics`), Catalyst's name of a generator (`Generate`), as
+            `"Explode"`; empty for other nodes.
         children: The nodes whose rows it reads.
     """
 
@@ -187,9 +188,15 @@ def _node(plan: Any) -> PlanNode:
         kind=kind,
         columns=_projected(plan) if kind == "Project" else _columns(plan.output()),
         named=_ids(plan.references()),
-        label=str(plan.name()) if kind == "CollectMetrics" else "",
+        label=_label(plan, kind),
         children=tuple(_node(child) for child in to_list(plan.children())),
     )
+
+
+def _label(plan: Any, kind: str) -> str:
+    if kind == "Generate":
+        return str(plan.generator().nodeName())
+    return str(plan.name()) if kind == "CollectMetrics" else ""
 
 
 def _projected(project: Any) -> tuple[PlanColumn, ...]:

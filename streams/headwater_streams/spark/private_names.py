@@ -66,8 +66,8 @@ class PrivateText:
 OF_THE_JVM = (
     PrivateName(
         owner=f"{_SQL}.classic.Dataset",
-        members=("queryExecution/0", "logicalPlan/0", "schema/0"),
-        use="a frame's plan, which the rules about a job's function read",
+        members=("queryExecution/0", "logicalPlan/0", "ofRows/2", "schema/0", "sparkSession/0"),
+        use="a frame's plan, which the rules about a job's function read; a frame of a plan that was built",
         plainly="none: explain() gives a text for people",
     ),
     PrivateName(
@@ -81,6 +81,7 @@ OF_THE_JVM = (
         members=(
             "children/0",
             "collectLeaves/0",
+            "containsPattern/1",
             "expressions/0",
             "fastEquals/1",
             "isStreaming/0",
@@ -91,6 +92,7 @@ OF_THE_JVM = (
             "outputSet/0",
             "references/0",
             "setTagValue/2",
+            "withNewChildren/1",
         ),
         use="a plan's nodes",
         plainly=(
@@ -100,8 +102,43 @@ OF_THE_JVM = (
     ),
     PrivateName(
         owner=f"{_CATALYST}.plans.logical.Project",
-        members=("projectList/0", "child/0"),
+        members=("new/2", "projectList/0", "child/0"),
         use="what a projection's columns are made of",
+    ),
+    PrivateName(
+        owner=f"{_CATALYST}.plans.logical.Generate",
+        members=(
+            "copy/6",
+            "generator/0",
+            "generatorOutput/0",
+            "outer/0",
+            "qualifier/0",
+            "unrequiredChildIndex/0",
+        ),
+        use="the place of each row that explode and its kin make of a record",
+    ),
+    PrivateName(
+        owner=f"{_CATALYST}.trees.TreePattern$",
+        members=("GENERATE/0",),
+        use="whether a function explodes",
+        plainly="the shape of its plan tells, in dozens of calls",
+    ),
+    PrivateName(
+        owner=f"{_CATALYST}.expressions.PosExplode",
+        members=("new/1",),
+        use="the places, where explode and inline do not give them",
+    ),
+    PrivateName(owner=f"{_CATALYST}.expressions.Inline", members=("child/0",), use="the same"),
+    PrivateName(owner=f"{_CATALYST}.expressions.Explode", members=("child/0",), use="the same"),
+    PrivateName(
+        owner=f"{_CATALYST}.expressions.GetStructField",
+        members=("new/3",),
+        use="the columns of inline, whose places PosExplode gives",
+    ),
+    PrivateName(
+        owner=f"{_CATALYST}.expressions.NamedExpression$",
+        members=("newExprId/0",),
+        use="the id of a column of places",
     ),
     PrivateName(
         owner=f"{_CATALYST}.plans.logical.Project$",
@@ -150,12 +187,12 @@ OF_THE_JVM = (
     ),
     PrivateName(
         owner=f"{_CATALYST}.expressions.Alias",
-        members=("child/0", "exprId/0"),
+        members=("new/6", "child/0", "exprId/0", "toAttribute/0"),
         use="which column another one renames",
     ),
     PrivateName(
         owner=f"{_CATALYST}.expressions.AttributeReference",
-        members=("exprId/0", "name/0"),
+        members=("new/6", "exprId/0", "name/0", "qualifier/0"),
         use="the id of a column on its way up a plan",
     ),
     PrivateName(owner=f"{_CATALYST}.expressions.ExprId", members=("id/0",), use="the same"),
