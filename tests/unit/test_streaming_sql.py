@@ -8,6 +8,8 @@ import headwater as hw
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.loader import load_jobs
 from headwater_streams.plan.job import Job
+from headwater_streams.streaming_sql.script import Script
+from headwater_streams.streaming_sql.select import read_select
 
 TOPIC = """topic('departures', schema => 'carrier STRING, delay INT, at TIMESTAMP', event_time => 'at',
                  watermark => '1 hour')"""
@@ -372,3 +374,47 @@ def test_sql_table_that_cannot_be_called_so_is_refused(tmp_path: Path, table: st
     assert "write schema.table" in refused(
         tmp_path, f"CREATE STREAMING TABLE gold.x AS SELECT * FROM {table}"
     )
+
+
+LINES = "topic('orders', schema => 'id STRING, lines ARRAY<STRING>') o"
+
+
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [
+        (
+            "LATERAL VIEW stack(2, o.id, o.id) t AS x",
+            "LATERAL VIEW takes explode, posexplode, inline, and not stack",
+        ),
+        ("LATERAL VIEW explode() t AS x", "the array or map that is exploded was to come"),
+        ("LATERAL explode(o.lines) t", "rows are exploded by LATERAL VIEW"),
+    ],
+)
+def test_sql_lateral_view_that_is_none_is_refused(tmp_path: Path, view: str, told: str) -> None:
+    text = f"CREATE STREAMING TABLE silver.lines AS SELECT id FROM {LINES} {view}"
+    assert refused(tmp_path, text).startswith(f"delays.sql, line 1: {told}")
+
+
+def test_sql_lateral_views_are_read_with_their_names(tmp_path: Path) -> None:
+    text = (
+        f"SELECT o.id, t.place, t.line FROM {LINES} LATERAL VIEW OUTER posexplode(o.lines) t AS place, line "
+        "LATERAL VIEW explode(split(t.line, ',')) parts part WHERE t.line <> 'x'"
+    )
+    query = read_select(Script(tmp_path / "lines.sql", text))
+    assert [(view.name, view.generator, view.columns) for view in query.laterals] == [
+        ("t", "posexplode_outer(lines)", ("place", "line")),
+        ("parts", "explode(split(line, ','))", ("part",)),
+    ]
+    assert [item.text for item in query.items] == ["id", "place", "line"]
+    assert query.where is not None
+    assert query.where.text == "line <> 'x'"
+
+
+def test_sql_rows_of_a_join_are_not_exploded(tmp_path: Path) -> None:
+    time = "event_time => 'at', watermark => '1 hour'"
+    text = (
+        f"CREATE STREAMING TABLE gold.x AS SELECT * FROM topic('a', schema => 'k STRING, at TIMESTAMP', {time}) a "
+        f"JOIN topic('b', schema => 'k STRING, at TIMESTAMP, lines ARRAY<INT>', {time}) b ON a.k = b.k "
+        "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR LATERAL VIEW explode(lines) x AS line"
+    )
+    assert "rows are exploded before they are joined" in refused(tmp_path, text)

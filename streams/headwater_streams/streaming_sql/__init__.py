@@ -24,6 +24,8 @@ Each statement becomes the job that a Python module would have declared, run and
 - `FROM a JOIN b ON a.k = b.k AND b.time BETWEEN a.time AND a.time + INTERVAL 24 HOURS` is `hw.join`; `LEFT`, `RIGHT`,
   `FULL` and `LEFT SEMI` before `JOIN` are its `how`. Pairs (`JOIN`, `LEFT SEMI JOIN`) may be grouped by a window over
   one of the two times: a chain of operators, see `hw.job`.
+- `FROM a LATERAL VIEW [OUTER] explode(lines) t AS line` makes a row of each element, with its place in the record,
+  `_row`; so do `posexplode` and `inline`, and each of them in `SELECT`.
 - `SELECT ... UNION ALL SELECT ...` is `hw.union`; as in SQL, columns go by their places and have the first one's names.
 - `CONSTRAINT name EXPECT (condition) [ON INPUT | ON OUTPUT] [ON VIOLATION QUARANTINE | FAIL | WARN]` is `hw.check`,
   which looks at the input's rows for quarantine and at the result's otherwise; a condition over aggregates judges the

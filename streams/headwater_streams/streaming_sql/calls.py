@@ -30,7 +30,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 _BEHIND_INTERVAL = (
     "AND", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER", "LEFT", "RIGHT", "FULL",
-    "CROSS", "NATURAL",
+    "CROSS", "NATURAL", "LATERAL",
 )  # fmt: skip
 _EXPRESSIONS = ("event_time",)
 """The arguments that are SQL."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import StreamsError
@@ -48,6 +48,28 @@ class Join:
     within: str
     kind: How
     place: Place
+
+
+@dataclass(frozen=True)
+class LateralView:
+    """A LATERAL VIEW: the name by which its columns may be qualified, the generator, and the columns' names."""
+
+    name: str
+    generator: str
+    columns: tuple[str, ...]
+    place: Place
+
+    def over(self, rows: DataFrame) -> DataFrame:
+        """The rows, each beside each element of its array.
+
+        Raises:
+            JobDefinitionError: Spark refuses it; the message has its file and line.
+        """
+        return self.place.of(lambda: rows.select("*", self._columns()))
+
+    def _columns(self) -> Column:
+        made = F.expr(self.generator)
+        return made.alias(*self.columns) if self.columns else made
 
 
 @dataclass(frozen=True)
@@ -97,6 +119,7 @@ class Query:
         where: The condition of WHERE.
         group: The grouping.
         more: The SELECTs that UNION ALL adds, each with the place where it begins.
+        laterals: What explodes the rows, before WHERE.
     """
 
     items: tuple[Piece, ...]
@@ -105,6 +128,7 @@ class Query:
     where: Piece | None = None
     group: Group | None = None
     more: tuple[tuple["Query", Place], ...] = ()
+    laterals: tuple[LateralView, ...] = ()
 
     @property
     def inputs(self) -> tuple[Source, ...]:
@@ -129,6 +153,8 @@ class Query:
 
     def _selected(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         rows = self._joined(frames)
+        for view in self.laterals:
+            rows = view.over(rows)
         if self.where is not None:
             condition = self.where
             rows = condition.place.of(lambda: rows.filter(condition.text))

@@ -12,11 +12,11 @@ from headwater_streams.base.names import folded
 from headwater_streams.operators.joins.interval import How
 from headwater_streams.sources.inputs import TableInput, TopicInput, table
 from headwater_streams.streaming_sql.calls import argument, call, items_of
-from headwater_streams.streaming_sql.query import Group, Join, Output, Query, Source
+from headwater_streams.streaming_sql.query import Group, Join, LateralView, Output, Query, Source
 from headwater_streams.streaming_sql.script import Place, Script, is_name, word
 
 _BOUND = re.compile(r"(?:session_|count_)?window[._](start|end|index)")
-_CLAUSES = ("FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER")
+_CLAUSES = ("FROM", "LATERAL", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER")
 _SIDES: tuple[How, ...] = ("left", "right", "full")
 JOINS: Mapping[tuple[str, ...], How] = {
     ("JOIN",): "inner",
@@ -25,6 +25,7 @@ JOINS: Mapping[tuple[str, ...], How] = {
     **{(side.upper(), *outer, "JOIN"): side for side in _SIDES for outer in ((), ("OUTER",))},
 }
 _BEFORE_JOIN = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
+_GENERATORS = ("explode", "posexplode", "inline")
 _WINDOWS = {"window": {2, 3}, "cumulate": {3}, "session_window": {2}, "count_window": {2}}
 WINDOW_SHAPES = {
     "window": "window(time, '1 hour') or window(time, '1 hour', '10 minutes')",
@@ -88,6 +89,14 @@ def _read_one(script: Script) -> Query:
             "two streams are joined by [LEFT | RIGHT | FULL | LEFT SEMI] JOIN ... ON ...; it was to come"
         )
     qualifiers = {source.name for source in sources}
+    laterals = []
+    while script.next_word == "LATERAL":
+        if how is not None:
+            script.place.fail(
+                "rows are exploded before they are joined: in a statement whose table this one reads"
+            )
+        laterals.append(_lateral_view(script, qualifiers))
+        qualifiers |= {laterals[-1].name} - {""}
     where = None
     if script.take("WHERE"):
         where = script.piece(script.until(*_CLAUSES) or script.fail("a condition was to come"), qualifiers)
@@ -97,7 +106,7 @@ def _read_one(script: Script) -> Query:
         script.expect("GROUP BY")
         group = _group(script, place, items, qualifiers)
     pieces = tuple(script.piece(item, qualifiers) for item in items)
-    return Query(pieces, tuple(sources), how, where, group)
+    return Query(pieces, tuple(sources), how, where, group, laterals=tuple(laterals))
 
 
 def _split(script: Script) -> list[list[Token]]:
@@ -126,6 +135,34 @@ def _source(script: Script) -> Source:
         if not re.fullmatch(r"\w+", alias, re.ASCII):
             named.fail(f"the input's name {alias!r} is part of a table's name; write letters, digits and '_'")
     return Source(alias, declared, place)
+
+
+def _lateral_view(script: Script, qualifiers: Collection[str]) -> LateralView:
+    """Reads `LATERAL VIEW [OUTER] explode(lines) t AS line`."""
+    place = script.place
+    if not script.take("LATERAL", "VIEW"):
+        place.fail("rows are exploded by LATERAL VIEW explode(...) t AS line, or in SELECT")
+    is_outer = script.take("OUTER")
+    function = script.name("a function that makes rows, explode(...)").lower()
+    script.expect("(")
+    arguments = script.until(")")
+    if not arguments:
+        script.fail("the array or map that is exploded was to come")
+    text = script.piece(arguments, qualifiers).text
+    script.expect(")")
+    if function.removesuffix("_outer") not in _GENERATORS:
+        place.fail(f"LATERAL VIEW takes {', '.join(_GENERATORS)}, and not {function}")
+    if is_outer:
+        function = f"{function.removesuffix('_outer')}_outer"
+    name = ""
+    if script.comes_name and script.next_word not in ("AS", *_CLAUSES):
+        name = script.name("the view's name")
+    names = []
+    if script.take("AS") or (name and script.comes_name and script.next_word not in _CLAUSES):
+        names.append(script.name("a column's name"))
+        while script.take(","):
+            names.append(script.name("a column's name"))
+    return LateralView(name, f"{function}({text})", tuple(names), place)
 
 
 def _interval(script: Script, place: Place, sides: Sequence[str], how: How) -> Join:
