@@ -185,6 +185,14 @@ def _print_plans(plans: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
         console().print()
         for sentence in sorted(computed):
             console().print(sentence, markup=False, highlight=False, soft_wrap=True)
+    for p in plans:
+        if "_row" in p["columns"]:
+            console().print(
+                f"{p['target']}: a record may become several rows; _row is the place of each in its record, and the "
+                "ledger counts records and rows apart",
+                markup=False,
+                soft_wrap=True,
+            )
     targets = {p["job"]: p["target"] for p in plans}
     changes = [
         (job, each.what, each.before, each.now, each.why, _can_be_done(each, job, targets.get(job, "")))

@@ -14,6 +14,11 @@ ROW_DESCRIPTIONS: Mapping[str, str] = {
 }
 """Of a row that was made of one record; of a join's row, of its left record."""
 
+EXPLODED_DESCRIPTIONS: Mapping[str, str] = {
+    "_row": "Place of the row in its record, from 0 on, where the job's function makes several rows of a record.",
+}
+"""Of a row whose record may have become others, too."""
+
 COMMIT_DESCRIPTIONS: Mapping[str, str] = {
     "_batch": "Number of the batch that wrote the row.",
     "_generation": "Generation of the job that wrote the row.",

@@ -6,7 +6,8 @@ the ledger says so.
                   offset 1   o-----> gold.pairs    left 0, made of left 0 and right 1 ---> silver.pairs   left 0
 
 A row of a join has the coordinates of its left row, and a window those of its first record; a row that a job makes of
-one of these has them, too. A topic that was deleted and made again has the offsets of the old one once more.
+one of these has them, too. A topic that was deleted and made again has the offsets of the old one once more. Rows that
+a job makes of one record by explode have `_row` besides, and share no coordinates.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.ledger.log import last_batch, lineage, since_rebuilt
 from headwater_streams.plan.written import WrittenAs
-from headwater_streams.sources.coordinates import SOURCES
+from headwater_streams.sources.coordinates import ROW, SOURCES
 from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
@@ -25,6 +26,12 @@ from headwater_streams.storage.home import Home
 def shares_coordinates(home: Home, table: str) -> bool:
     """Whether rows of a table may have the same coordinates as others of it."""
     return any(SOURCES in dataset_of(path).schema.names for path in _sources_of(home, table))
+
+
+def has_places(home: Home, table: str) -> bool:
+    """Whether a record may have become several rows of a table, each with its place in it."""
+    path = home.table(table)
+    return exists(path) and ROW in dataset_of(path).schema.names
 
 
 def recreated_topics_of(home: Home, table: str) -> set[str]:
@@ -63,7 +70,7 @@ def written_as(home: Home, name: str) -> WrittenAs:
     """How the rows of a table were written last, by the ledger."""
     last = last_batch(home.table(name))
     final = last is not None and any("emitted" in terms for terms in last.accounting.values())
-    return WrittenAs(final, shares_coordinates(home, name))
+    return WrittenAs(final, shares_coordinates(home, name), has_places(home, name))
 
 
 def _sources_of(home: Home, table: str) -> Iterator[Path]:

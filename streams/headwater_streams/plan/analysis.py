@@ -25,6 +25,7 @@ from headwater_streams.operators.recording import Place, recording
 from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
+from headwater_streams.plan.exploding import Exploding, exploding_of
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import Chain, JobPlan
 from headwater_streams.plan.record_columns import (
@@ -55,6 +56,7 @@ from headwater_streams.sources.computed_time import require_computable
 from headwater_streams.sources.coordinates import (
     OFFSET,
     RECORD_FIELDS,
+    ROW,
     ROW_COLUMNS,
     SOURCES,
 )
@@ -108,7 +110,10 @@ def _analyse(
     written: Mapping[str, WrittenAs],
 ) -> JobPlan:
     schemas = own_schemas(job, tables)
-    frames = {name: empty(spark, schema, mark=name) for name, schema in schemas.items()}
+    placed = {name for name, declared in job.inputs.items() if _has_row(declared, tables)}
+    frames = {
+        name: empty(spark, schema, mark=name, has_row=name in placed) for name, schema in schemas.items()
+    }
     lookups = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
     statics = {name: empty_frame(spark, schema) for name, schema in lookups.items()}
     with recording() as recorder:
@@ -172,6 +177,9 @@ def _analyse(
             "event_time of an input: Spark lets go of rows by that, and would give some without the partners that come "
             "for them; compute it in a row-by-row job, and let this one read its table with event_time="
         )
+    if plan.kind in ("row", "scd"):
+        with _located_errors(job, "target"):
+            plan = _with_exploding(plan, results, has_row=bool(placed))
     for name, declared in job.inputs.items():
         if isinstance(declared, TableInput) and name not in job.steps:  # an ingest part stands between
             with _located_errors(job, f"input {name}"):
@@ -194,6 +202,32 @@ def _analyse(
     if plan.kind in ("row", "scd"):
         return plan
     return replace(plan, state=state_shape(results[job.target.name]))
+
+
+def _has_row(declared: Input, tables: Mapping[str, T.StructType]) -> bool:
+    """Whether rows of an input are several to a record."""
+    return isinstance(declared, TableInput) and ROW in tables.get(declared.name, T.StructType()).names
+
+
+def _with_exploding(plan: JobPlan, results: Mapping[str, DataFrame], *, has_row: bool) -> JobPlan:
+    """The plan with the tables whose rows are several to a record."""
+    job, exploding, numbered = plan.job, dict[str, Exploding](), set[str]()
+    for table, result in results.items():
+        shape = plan_shape(result)
+        if shape.can_reveal(ROW):
+            numbered.add(table)
+        if "Generate" not in shape.root.kinds:
+            continue
+        how = exploding_of(job, shape.root, has_row=has_row)
+        if how is not None:
+            exploding[table] = how
+            numbered.add(table)
+    if exploding and plan.kind == "scd":
+        raise JobDefinitionError(
+            f"job {job.name!r}: change events are applied one by one, and explode makes several of a record, which "
+            "nothing puts in order; explode in a row-by-row job, and let this one read its table"
+        )
+    return replace(plan, exploding=exploding, numbered=frozenset(numbered))
 
 
 def own_schemas(job: Job, tables: Mapping[str, T.StructType]) -> dict[str, T.StructType]:

@@ -41,7 +41,7 @@ from headwater_streams.plan.plan import Chain, JobPlan, Link, Operator
 from headwater_streams.plan.requirements import require_watermark
 from headwater_streams.plan.unions import inputs_under, marked, origin_of
 from headwater_streams.quality.columns import speaking_of
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELD, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.hidden_columns import hide
@@ -97,11 +97,17 @@ def require_chain(job: Job, chain: Chain) -> None:
         )
 
 
-def empty(spark: SparkSession, schema: T.StructType, *, mark: str | None = None) -> DataFrame:
-    """A frame without rows that has hidden coordinates, as an input's; in a plan it is known by the name `mark`."""
+def empty(
+    spark: SparkSession, schema: T.StructType, *, mark: str | None = None, has_row: bool = False
+) -> DataFrame:
+    """A frame without rows that has hidden coordinates, as an input's; in a plan it is known by the name `mark`.
+
+    With `has_row` its rows have places in their records, as those of a table that are several to one.
+    """
     marks = [] if mark is None else [T.StructField(marked(mark), T.BooleanType())]
-    full = empty_frame(spark, T.StructType([*schema.fields, *ROW_FIELDS, *marks]))
-    return hide(full.drop(*[f.name for f in marks]), ROW_COLUMNS)
+    places = [ROW_FIELD] if has_row else []
+    full = empty_frame(spark, T.StructType([*schema.fields, *ROW_FIELDS, *places, *marks]))
+    return hide(full.drop(*[f.name for f in marks]), [*ROW_COLUMNS, *[f.name for f in places]])
 
 
 def with_steps(plan: JobPlan, spark: SparkSession) -> list[Job]:

@@ -11,9 +11,13 @@ from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import Place
 from headwater_streams.operators.windows.spec import WindowSpec
+from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.job import Job
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
+    PLACE,
+    ROW,
+    ROW_FIELD,
     ROW_FIELDS,
     ROWS,
     SEEN_UNTIL,
@@ -91,6 +95,9 @@ class JobPlan:
         chain: The operators of a job that has several; it is run in a part for each, see `chain`.
         joining: The tables for which the function does more with rows than compute and filter: it may make several of
             one record.
+        exploding: The tables whose rows are several to a record, as the function explodes it, and how they are made.
+        numbered: The tables whose rows have their places in their records, `_row`: those, and those that are made of
+            rows of such a table.
         unused: Of each topic's columns those that nothing looks at and that need not be made, see `unused_texts`.
     """
 
@@ -107,18 +114,20 @@ class JobPlan:
     unites: bool = False
     chain: tuple[Link, ...] = ()
     joining: frozenset[str] = frozenset()
+    exploding: Mapping[str, Exploding] = field(default_factory=dict)
+    numbered: frozenset[str] = frozenset()
     unused: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def target_schema(self) -> T.StructType:
         """The target's columns: the function's, then the library's."""
-        return self._with_own(self.result)
+        return self._with_own(self.job.target.name, self.result)
 
     @property
     def schemas(self) -> dict[str, T.StructType]:
         """The columns of each table that the job writes, the target's first."""
         results = self.branches or {self.job.target.name: self.result}
-        return {table: self._with_own(result) for table, result in results.items()}
+        return {table: self._with_own(table, result) for table, result in results.items()}
 
     @property
     def changes_schema(self) -> dict[str, T.StructType]:
@@ -130,7 +139,11 @@ class JobPlan:
             else {}
         )
 
-    def _with_own(self, result: T.StructType) -> T.StructType:
+    def place(self, table: str) -> tuple[str, ...]:
+        """The columns that name a row of one of a row job's tables: its record, and its place in that."""
+        return (*PLACE, ROW) if table in self.numbered else PLACE
+
+    def _with_own(self, table: str, result: T.StructType) -> T.StructType:
         if isinstance(self.job.target, ScdTarget):
             return self.job.target.table_schema(result)
         fields = list(result.fields)
@@ -138,6 +151,8 @@ class JobPlan:
             fields += [T.StructField(SOURCES, SOURCES_TYPE), T.StructField(ROWS, T.LongType())]
         else:
             fields += ROW_FIELDS
+            if table in self.numbered:
+                fields.append(ROW_FIELD)
             if self.kind in ("join", "as_of"):
                 fields.append(T.StructField(SOURCES, SOURCES_TYPE))
         fields += COMMIT_FIELDS

@@ -14,6 +14,7 @@ from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.spec import WindowSpec
+from headwater_streams.plan.exploding import require_apart
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.keys import check_keys
 from headwater_streams.plan.plan import JobPlan
@@ -48,11 +49,14 @@ _BEFORE_OPERATORS = {
 }
 _IN_ROWS = _BEFORE_OPERATORS | {
     "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
-    "Expand": "unpivot, which makes several rows of one record",
-    "Generate": "explode, which makes several rows of one record",
+    "Expand": "unpivot, whose rows have no place in their record; write inline(array(struct(...), ...))",
 }
 """What a row-by-row function cannot be made of: nodes of Spark's plans that keep state, look at a batch as a whole or
-lose the records' coordinates, with what to do instead. On their way to an operator rows may be exploded."""
+lose the records' coordinates, with what to do instead. Rows may be exploded, see `exploding`."""
+_IN_COUNT_WINDOWS = _IN_ROWS | {
+    "Generate": "explode, which makes several rows of one record; explode in a row-by-row job, and read its table",
+    "Join": "a join",
+}
 
 
 _ONE_OF_ONE = {"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "Union"}
@@ -153,8 +157,7 @@ def _check_count_window(job: Job, result: PlanNode) -> None:
     windows = nodes.index("Aggregate")
     if set(nodes[:windows]) - {"Project"}:
         raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
-    refused = _IN_ROWS | {"Join": "a join"}
-    _refuse(job, "rows on their way to hw.count_window", nodes[windows + 1 :], refused)
+    _refuse(job, "rows on their way to hw.count_window", nodes[windows + 1 :], _IN_COUNT_WINDOWS)
 
 
 def check_key(job: Job, dedup: ByKey, schema: T.StructType) -> None:
@@ -265,14 +268,22 @@ def require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType, 
             f"job {job.name!r}: {declared.name} is not written by a job that keeps its records' coordinates; read what "
             "feeds it, or look things up in it with hw.lookup"
         )
-    shared = f"job {job.name!r}: rows of {declared.name} are made of several records and share their coordinates, so "
-    if written.shared and isinstance(job.dedup, ByOffset):
+    are = "made of several records and share their" if written.shared else "several to a record and share its"
+    is_shared = written.shared or written.several
+    shared = f"job {job.name!r}: rows of {declared.name} are {are} coordinates, so "
+    if is_shared and isinstance(job.dedup, ByOffset):
         raise JobDefinitionError(
             f"{shared}by_offset would take them for one; leave dedup= out, a table brings each row once"
         )
+    if written.several and plan.kind == "scd":
+        raise JobDefinitionError(
+            f"{shared}change events of one time would have no order; apply them in a job that reads the records, or "
+            "keep the newest row of each key by hw.latest(...)"
+        )
+    require_apart(job, plan.exploding, declared.name if written.shared else None)
     operator = plan.operator
     is_semi = isinstance(operator, IntervalJoin) and operator.how == "semi"
-    if written.shared and is_semi and declared == job.inputs[plan.sides[0]]:
+    if is_shared and is_semi and declared == job.inputs[plan.sides[0]]:
         raise JobDefinitionError(
             f"{shared}a semi join cannot tell which of them it gave before; write how='inner' and take each once with "
             "hw.by_key(...) in a row-by-row job that reads its table"

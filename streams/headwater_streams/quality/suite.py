@@ -12,7 +12,7 @@ Severity = Literal["critical", "warning"]
 Kind = Literal["rows", "aggregate", "no_nulls", "unique"]
 
 # Where a row came from: a row without these cannot be audited or rebuilt.
-COORDINATES = ("_topic", "_partition", "_offset")
+COORDINATES = ("_topic", "_partition", "_offset", "_row")
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ def _plan_one(
             same = part.function is job.function and own_schemas(part, tables) == plan.inputs
             plans.append(replace(plan, job=part) if same else analyse(part, context.spark, tables, written))
             tables[part.target.name] = plans[-1].target_schema
-            written[part.target.name] = will_write(plans[-1], written)
+            written[part.target.name] = will_write(plans[-1], written, part.target.name)
     tables.update(plans[-1].schemas)
-    written |= dict.fromkeys(plans[-1].schemas, will_write(plans[-1], written))
+    written |= {name: will_write(plans[-1], written, name) for name in plans[-1].schemas}
     return plans

@@ -19,6 +19,9 @@ SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
 SOURCES, ROWS = "_sources", "_rows"
 INPUT = "_input"
 """The input of a row, where a job has several."""
+ROW = "_row"
+"""The place of a row in its record, from 0 on, where a record may become several rows; see `operators.exploding`."""
+ROW_FIELD = T.StructField(ROW, T.LongType())
 
 ORIGIN_TYPE = T.StructType(
     [

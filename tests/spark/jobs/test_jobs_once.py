@@ -175,6 +175,6 @@ def test_unpivot_makes_several_rows_and_is_refused(drive: Callable[..., JobDrive
         return departures.unpivot(["at"], ["id", "dest"], "which", "value")
 
     with pytest.raises(
-        JobDefinitionError, match="cannot use unpivot, which makes several rows of one record"
+        JobDefinitionError, match="cannot use unpivot, whose rows have no place in their record; write inline"
     ):
         plan_jobs(drive().context, [bind(unpivoted)])

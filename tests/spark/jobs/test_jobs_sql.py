@@ -132,7 +132,10 @@ def test_sql_join_is_of_its_kind(spark: SparkSession, tmp_path: Path, words: str
             "SELECT carrier, count(*) AS n,\n delay AS d FROM {d} GROUP BY carrier, window(at, '1 hour')",
             'line 2: .*"delay" is based on columns which are not participating in the GROUP BY',
         ),
-        ("SELECT explode(array(delay)) AS x FROM {d}", "line 1: .* cannot use explode"),
+        (
+            "SELECT stack(2, delay, delay) AS x FROM {d}",
+            "line 1: .* cannot use stack, whose rows have no place",
+        ),
         ("SELECT count(*) AS x FROM {d}", "cannot use a grouping"),
     ],
 )

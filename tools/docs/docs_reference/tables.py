@@ -16,6 +16,7 @@ from headwater_streams.runtime.progress import PROGRESS_TABLE
 from headwater_streams.runtime.progress import SCHEMA as PROGRESS_SCHEMA
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
+    ROW_FIELD,
     ROW_FIELDS,
     ROWS,
     SEEN_UNTIL,
@@ -24,7 +25,12 @@ from headwater_streams.sources.coordinates import (
 )
 
 _SIDE = {**described.SIDE_DESCRIPTIONS, **described.ROW_DESCRIPTIONS, **described.COMMIT_DESCRIPTIONS}
-_OWN = {**described.RESULT_DESCRIPTIONS, **described.ROW_DESCRIPTIONS, **described.COMMIT_DESCRIPTIONS}
+_OWN = {
+    **described.RESULT_DESCRIPTIONS,
+    **described.ROW_DESCRIPTIONS,
+    **described.EXPLODED_DESCRIPTIONS,
+    **described.COMMIT_DESCRIPTIONS,
+}
 _EXAMPLE = T.StructType([T.StructField("key", T.StringType()), T.StructField("changed_at", T.LongType())])
 
 
@@ -35,6 +41,7 @@ def spark_tables() -> Mapping[str, tuple[list[T.StructField], Mapping[str, str]]
     dimension = ScdTarget("dim.x", keys=("key",), stored_as_scd_type=2, sequence_by="changed_at")
     return {
         "Table of a row-by-row job": ([*rows, *commit], _OWN),
+        "Table of a row-by-row job that explodes its records": ([*rows, ROW_FIELD, *commit], _OWN),
         "Table of windows and aggregates": ([sources, T.StructField(ROWS, T.LongType()), *commit], _OWN),
         "Table of a join": ([*rows, sources, *commit], _OWN),
         "Dimension of type 1": ([*rows, T.StructField(CHANGES, T.LongType()), *commit], _OWN),

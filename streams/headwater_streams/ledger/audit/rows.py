@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.ledger_entry import EXPLODED, LedgerEntry
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.table_audit import TableAudit
@@ -20,20 +20,23 @@ from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.repeats import more_than_once
 from headwater_streams.ledger.shared import (
+    has_places,
     recreated_topics_after,
     recreated_topics_of,
     shares_coordinates,
     tables_read,
 )
-from headwater_streams.storage.delta_rows import data_files
+from headwater_streams.storage.delta_rows import data_files, dataset_of
 from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
 
 _SAMPLES = 5
 
-_Coordinates = tuple[str | None, int | None, int | None]
+_Coordinates = tuple[str | None, int | None, int | None, int | None]
+"""Topic, partition, offset, and the place in the record where that may become several rows."""
+_ROW = pa.field("_row", pa.int64())
 _PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
-_WRITTEN = _PLACES.append(pa.field("_generation", pa.int32()))
+_GENERATION = pa.field("_generation", pa.int32())
 _Pairs = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 """Half-open stretches of offsets, by topic and partition."""
 
@@ -55,17 +58,24 @@ def check_rows(
         beginnings: The entries with which generations began, oldest first.
     """
     path = home.table(audit.table)
-    rows = columns_of(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
+    has_rows = _ROW.name in dataset_of(path).schema.names
+    places = _PLACES.append(_ROW) if has_rows else _PLACES
+    rows = columns_of(path, [*places.names, "_batch", "_generation"])
     twice = _places(more_than_once(rows.filter(pc.is_valid(rows["_offset"]))))
     entries = [commit.entry for commit in live if commit.entry is not None]
     read = tables_read(entries) if twice else ()
-    if twice and not any(shares_coordinates(home, name) or recreated_topics_of(home, name) for name in read):
+    if twice and not any(
+        shares_coordinates(home, name)
+        or recreated_topics_of(home, name)
+        or (not has_rows and has_places(home, name))
+        for name in read
+    ):
         stand = quantity(len(twice), "row stands", "rows stand")
         audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
     ranges = [_Replaced.by(repair, beginnings) for repair in repairs]
     own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
     counts = rows_by_batch(own)
-    unknown = 0
+    unknown, whole = 0, list[LedgerEntry]()
     for commit in live:
         assert commit.entry is not None
         batch = (commit.entry.generation, commit.entry.batch)
@@ -73,8 +83,9 @@ def check_rows(
         subject = f"{audit.table} batch {commit.entry.batch}"
         is_repaired = any(of.has_some_of(commit) for of in ranges)
         if not is_repaired and count == commit.rows_added:
+            whole.append(commit.entry)
             continue
-        written = _written(path, commit)
+        written = _written(path, commit, places)
         if written is not None:
             _name_difference(audit, subject, written, own.filter(_of_batch(own, batch)), ranges)
         elif is_repaired:
@@ -94,7 +105,7 @@ def check_rows(
         assert repair.entry is not None
         later, subject = ranges[number + 1 :], f"{audit.table}, {_action(repair)}"
         mine = rows.filter(ranges[number].mask(rows) & ~_in_one_of(rows, later))
-        written = _written(path, repair)
+        written = _written(path, repair, places)
         if written is not None:
             _name_difference(audit, subject, written, mine, later, within=ranges[number])
         elif any(_overlap(ranges[number].pairs, of.pairs) for of in later):
@@ -104,11 +115,36 @@ def check_rows(
                 f"{subject}: {mine.num_rows} rows are in its range where it wrote {repair.entry.totals['written']}; "
                 "its files were removed since, so the rows cannot be named"
             )
+    _check_records(audit, own, whole)
     if unknown:
         audit.notes.append(
             f"{audit.table}: of {quantity(unknown, 'commit')}, part of whose rows a later repair replaced, the files "
             "were removed since, so their other rows were not looked at"
         )
+
+
+def _check_records(audit: TableAudit, rows: pa.Table, whole: Sequence[LedgerEntry]) -> None:
+    """Checks, where a record may have become several rows, that those of a batch are of as many as its entry says.
+
+    Args:
+        audit: What is found.
+        rows: The rows.
+        whole: The entries of batches whose rows are all there. Of rows that were made of a table's, which may be
+            several to a record themselves, nothing is checked.
+    """
+    of_topics = [e for e in whole if e.explodes and all(source.table is None for source in e.sources)]
+    if not of_topics:
+        return
+    topics = rows["_topic"].dictionary_encode()
+    rows = rows.set_column(rows.schema.get_field_index("_topic"), "_topic", topics).unify_dictionaries()
+    records = rows_by_batch(rows.group_by(["_generation", "_batch", *_PLACES.names]).aggregate([]))
+    for entry in of_topics:
+        count, expected = records[entry.generation, entry.batch], entry.totals[EXPLODED]
+        if count != expected:
+            audit.findings.append(
+                f"{audit.table} batch {entry.batch}: its rows are of {quantity(count, 'record')}, and {expected} "
+                "became rows"
+            )
 
 
 def _action(repair: Commit) -> str:
@@ -183,7 +219,7 @@ def _in_one_of(rows: pa.Table, ranges: Sequence[_Replaced]) -> np.ndarray:
     return reduce(np.logical_or, [of.mask(rows) for of in ranges], np.zeros(rows.num_rows, dtype=bool))
 
 
-def _written(path: Path, commit: Commit) -> pa.Table | None:
+def _written(path: Path, commit: Commit, places: pa.Schema) -> pa.Table | None:
     """The coordinates of the rows in a commit's files, as they were written; None where a file is gone.
 
     A commit without a row has no file.
@@ -191,7 +227,8 @@ def _written(path: Path, commit: Commit) -> pa.Table | None:
     files = [path / name for name in commit.added_paths]
     if not all(exists(file) for file in files) or (commit.rows_added and not files):
         return None
-    return data_files(files, _WRITTEN).to_table() if files else _WRITTEN.empty_table()
+    written = places.append(_GENERATION)
+    return data_files(files, written).to_table() if files else written.empty_table()
 
 
 def _name_difference(
@@ -216,7 +253,8 @@ def _name_difference(
     meant = ~_in_one_of(written, replaced)
     if within is not None:
         meant &= within.mask(written)
-    wrote, now = written.filter(meant).select(_PLACES.names), rows.select(_PLACES.names)
+    places = [name for name in written.column_names if name != _GENERATION.name]
+    wrote, now = written.filter(meant).select(places), rows.select(places)
     gone, new = _more(wrote, now), _more(now, wrote)
     if gone:
         audit.findings.append(f"{subject}: {quantity(len(gone), 'row is', 'rows are')} gone: {_named(gone)}")
@@ -230,7 +268,7 @@ def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:
         rows.append_column("_times", pa.array(np.full(rows.num_rows, sign)))
         for rows, sign in ((one, 1), (other, -1))
     ]
-    times = pa.concat_tables(signs).group_by(_PLACES.names).aggregate([("_times", "sum")])
+    times = pa.concat_tables(signs).group_by(one.column_names).aggregate([("_times", "sum")])
     more = times.filter(pc.greater(times["_times_sum"], 0))
     return [
         place
@@ -249,16 +287,18 @@ def _of_batch(rows: pa.Table, batch: tuple[int | None, int | None]) -> pa.Array:
 
 
 def _places(rows: pa.Table) -> list[_Coordinates]:
-    columns = (rows.column(name).to_pylist() for name in ("_topic", "_partition", "_offset"))
+    columns = [rows.column(name).to_pylist() for name in _PLACES.names]
+    has_rows = _ROW.name in rows.column_names
+    columns.append(rows.column(_ROW.name).to_pylist() if has_rows else [None] * rows.num_rows)
     return list(zip(*columns, strict=True))
 
 
 def _named(places: Sequence[_Coordinates]) -> str:
-    first = sorted(places, key=lambda place: (str(place[0]), place[1] or 0, place[2] or 0))[:_SAMPLES]
+    order = sorted(places, key=lambda place: (str(place[0]), *(number or 0 for number in place[1:])))
     names = ", ".join(
         "one without coordinates"
         if None in (topic, partition, offset)
-        else f"{topic} {partition} offset {offset}"
-        for topic, partition, offset in first
+        else f"{topic} {partition} offset {offset}" + ("" if row is None else f" row {row}")
+        for topic, partition, offset, row in order[:_SAMPLES]
     )
     return names + (f" and {len(places) - _SAMPLES} more" if len(places) > _SAMPLES else "")

@@ -169,7 +169,8 @@ def as_of(
     added = [name for name in right.columns if name not in once]
     require_apart("as_of", left, right.select(*cols(added)), ())
     require_comparable("as_of", right)
-    (rows, coordinates), both = revealed(left), has_hidden(right, OFFSET)
+    both = has_hidden(right, OFFSET)
+    rows, coordinates = revealed(left, of_records=not both)
     if both and not coordinates:
         raise JobDefinitionError(
             "as_of: the left side is a look-up and the right one a stream; change the sides"

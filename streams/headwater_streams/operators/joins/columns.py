@@ -8,8 +8,10 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.arguments import require_frame
 from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.names import RECORD_COLUMNS
 from headwater_streams.base.type_name import type_name
-from headwater_streams.sources.coordinates import INPUT, OFFSET, PARTITION, ROW_COLUMNS, TOPIC
+from headwater_streams.operators.exploding import has_rows, reveal_rows
+from headwater_streams.sources.coordinates import INPUT, OFFSET, PARTITION, ROW, ROW_COLUMNS, TOPIC
 from headwater_streams.sources.nested import odd_text
 from headwater_streams.spark.hidden_columns import has_hidden, reveal
 
@@ -87,11 +89,20 @@ def require_comparable(operator: str, df: DataFrame) -> None:
             )
 
 
-def revealed(rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
-    """The rows with their coordinates, where they have some (in a union also the input), and the coordinates' names."""
+def revealed(rows: DataFrame, *, of_records: bool = False) -> tuple[DataFrame, tuple[str, ...]]:
+    """The rows with their coordinates, where they have some (in a union also the input), and the coordinates' names.
+
+    With `of_records` all else that rows have of their records is among them: keys and headers, where the job uses them,
+    and the places of rows in their records, where these may be several to one.
+    """
     if not has_hidden(rows, OFFSET):
         return rows, ()
     names = (*ROW_COLUMNS, INPUT) if has_hidden(rows, INPUT) else ROW_COLUMNS
+    if of_records:
+        own = [name for name in RECORD_COLUMNS if name not in rows.columns and has_hidden(rows, name)]
+        names = (*names, *own)
+    if of_records and has_rows(rows):
+        return reveal_rows(rows, names), (*names, ROW)
     return reveal(rows, names), names
 
 

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.arguments import require_list
 from headwater_streams.base.errors import JobDefinitionError, LookupKeyError
-from headwater_streams.base.names import RECORD_COLUMNS
 from headwater_streams.operators.joins.columns import (
     require_apart,
     require_columns,
@@ -25,7 +24,7 @@ from headwater_streams.operators.joins.columns import (
 )
 from headwater_streams.operators.recording import is_recording
 from headwater_streams.spark.columns import col, cols
-from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
+from headwater_streams.spark.hidden_columns import hide
 
 How = Literal["left", "inner"]
 _NAMED = 3
@@ -69,10 +68,7 @@ def enrich(
     require_apart("enrich", rows, table.select(*cols(added)), ())
     require_unique("enrich", table, list(keys.values()))
     visible = rows.columns
-    left, hidden = revealed(rows)
-    own = [name for name in RECORD_COLUMNS if hidden and has_hidden(rows, name)]
-    if own:
-        left, hidden = reveal(left, own), (*hidden, *own)
+    left, hidden = revealed(rows, of_records=True)
     condition = F.lit(True)
     for row_key, table_key in keys.items():
         condition &= col("l", row_key) == col("r", table_key)

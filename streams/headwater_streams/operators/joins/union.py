@@ -14,7 +14,8 @@ from pyspark.sql import types as T
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import RECORD_COLUMNS, folded
 from headwater_streams.base.type_name import type_name
-from headwater_streams.sources.coordinates import INPUT, OFFSET, ROW_COLUMNS
+from headwater_streams.operators.exploding import has_rows, reveal_rows
+from headwater_streams.sources.coordinates import INPUT, OFFSET, ROW, ROW_COLUMNS
 from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
 
 
@@ -58,7 +59,11 @@ def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> 
         hidden.append(INPUT)
     if hidden:
         hidden += [name for name in RECORD_COLUMNS if all(has_hidden(frame, name) for frame in frames)]
-    revealed = [reveal(frame, hidden) if hidden else frame for frame in frames]
+    if hidden and any(map(has_rows, frames)):
+        revealed = [reveal_rows(frame, hidden) for frame in frames]
+        hidden.append(ROW)
+    else:
+        revealed = [reveal(frame, hidden) if hidden else frame for frame in frames]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=allow_missing), revealed)
     return hide(rows, hidden) if hidden else rows
 

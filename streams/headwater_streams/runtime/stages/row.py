@@ -138,11 +138,9 @@ class RowStage:
             blamed = self._blamed(records, verdicts, pinned, ranges, batch)
             passed, (files, branches) = without_failing(over, write, blamed)
             passed.judge(batch, [self._job.target.name, *branches])
-            accounting = passed.accounting(files.rows, partial(places_in, self._table, files.names))
+            accounting = passed.accounting(files.rows, self._places(self._job.target.name, files))
             of_branches = {
-                table: passed.accounting(
-                    written.rows, partial(places_in, self._context.home.table(table), written.names), table
-                )
+                table: passed.accounting(written.rows, self._places(table, written), table)
                 for table, (_, written) in branches.items()
             }
             self._rejects_some = _rejected_few(accounting)
@@ -168,6 +166,11 @@ class RowStage:
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
         self._committed(batch, state)
+
+    def _places(self, table: str, written: WrittenFiles) -> Callable[[], pa.Table]:
+        """What gives the coordinates of the rows that were written to a table."""
+        has_rows = table in self._plan.numbered
+        return partial(places_in, self._context.home.table(table), written.names, has_rows=has_rows)
 
     def _blamed(
         self,

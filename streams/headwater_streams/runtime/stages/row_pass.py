@@ -6,7 +6,7 @@ The live job and a backfill make the same pass; only what they read and where th
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 from uuid import uuid4
@@ -17,18 +17,30 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError, LookupKeyError
-from headwater_streams.base.ledger_entry import Partitions, Ranges, merge_ranges
+from headwater_streams.base.ledger_entry import EXPLODED, Partitions, Ranges, merge_ranges
+from headwater_streams.ledger.repeats import records_in
 from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.operators.dedup.recent_keys import key_columns
 from headwater_streams.operators.dedup.runs import coordinates
 from headwater_streams.operators.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
+from headwater_streams.operators.exploding import reveal_rows
+from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.once import COPIES_READ, require_once
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.runtime.stages.rejected_rows import KEPT, kept, records_of, with_texts
-from headwater_streams.sources.coordinates import INPUT, OFFSET, ORIGIN, PARTITION, PLACE, ROW_COLUMNS, TOPIC
+from headwater_streams.sources.coordinates import (
+    INPUT,
+    OFFSET,
+    ORIGIN,
+    PARTITION,
+    PLACE,
+    ROW,
+    ROW_COLUMNS,
+    TOPIC,
+)
 from headwater_streams.sources.decode import (
     BAD,
     HEADERS,
@@ -163,7 +175,6 @@ class RowPass:
         terms = {"quarantined": bad, "passed": ~bad}
         if verdicts is not None:
             terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
-        hidden = self._all_hidden
         frames, gates_in, persisted = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
             decoded = decoded_of(name, self._rows_of(place, located))
@@ -183,14 +194,14 @@ class RowPass:
             if self._job.branches:
                 good = good.persist()
                 persisted.append(good)
-            frames[name] = hide(good, hidden)
+            frames[name] = self._hidden_in(good)
         results, gates = {}, {}
         written: dict[str, Column] = {"rows": F.lit(True)}
         if self._is_union:
             written |= {f"rows_of_{place}": F.col(INPUT) == name for place, name in enumerate(self._names)}
         for table, result in self._job.results(**frames).items():
             gates[table] = self._gate(result)
-            results[table], judging = reveal(result, hidden), gates[table].aggregates()
+            results[table], judging = self._revealed(table, result), gates[table].aggregates()
             if self._job.result_time is not None:
                 judging = [
                     *judging,
@@ -203,8 +214,8 @@ class RowPass:
 
         def copies_read() -> pa.Table:
             with self._function_inputs(located, verdicts) as rows:
-                each = reduce(DataFrame.unionByName, [frame.select(*PLACE) for frame in rows.values()])
-                return each.groupBy(*PLACE).agg(F.count(F.lit(1)).alias(COPIES_READ)).toArrow()
+                each = reduce(DataFrame.unionByName, [self._places_of(frame) for frame in rows.values()])
+                return each.groupBy(*each.columns).agg(F.count(F.lit(1)).alias(COPIES_READ)).toArrow()
 
         def rejected() -> DataFrame:
             rejects = []
@@ -230,6 +241,8 @@ class RowPass:
             tuple(persisted),
             self._plan.joining,
             copies_read if self._job.tables else None,
+            self._plan.exploding,
+            {name: frozenset(of_input) for name, of_input in ranges.items()},
         )
 
     @contextmanager
@@ -244,9 +257,9 @@ class RowPass:
         with self._function_inputs(located, verdicts) as inputs:
 
             def compute_those(which: Column) -> None:
-                parts = {name: hide(rows.filter(which), self._all_hidden) for name, rows in inputs.items()}
-                for result in self._job.results(**parts, **lookups).values():
-                    compute(reveal(result, self._all_hidden))
+                parts = {name: self._hidden_in(rows.filter(which)) for name, rows in inputs.items()}
+                for table, result in self._job.results(**parts, **lookups).items():
+                    compute(self._revealed(table, result))
 
             yield compute_those
 
@@ -280,9 +293,26 @@ class RowPass:
         """The hidden columns that the function gets beside the values."""
         return [*self._hidden, INPUT] if self._is_union else [*self._hidden]
 
+    def _hidden_in(self, good: DataFrame) -> DataFrame:
+        """What `_good` gave, as the function gets it."""
+        return hide(good, [*self._all_hidden, *([ROW] if ROW in good.columns else [])])
+
+    def _revealed(self, table: str, result: DataFrame) -> DataFrame:
+        """The function's result for a table, with the columns that were hidden."""
+        shown = reveal_rows if table in self._plan.numbered else reveal
+        return shown(result, self._all_hidden)
+
+    def _places_of(self, good: DataFrame) -> DataFrame:
+        """The coordinates of the rows that the function got, with places in records where results have any."""
+        if not self._plan.numbered:
+            return good.select(*PLACE)
+        row = F.col(ROW) if ROW in good.columns else F.lit(0).cast("long")
+        return good.select(*PLACE, row.alias(ROW))
+
     def _good(self, name: str, decoded: Decoded, rows: DataFrame) -> DataFrame:
         """Decoded rows of an input with the columns that the function gets."""
-        good = rows.select(*decoded.columns.values(), *self._hidden)
+        of_table = [F.coalesce(ROW, F.lit(0)).alias(ROW)] if ROW in rows.columns else []
+        good = rows.select(*decoded.columns.values(), *self._hidden, *of_table)
         return good.withColumn(INPUT, F.lit(name)) if self._is_union else good
 
     def _gate(self, result: DataFrame) -> CheckGate:
@@ -363,6 +393,9 @@ class PassedRows:
     _persisted: tuple[DataFrame, ...] = ()
     _joining: frozenset[str] = frozenset()
     _copies_read: Callable[[], pa.Table] | None = None
+    _exploding: Mapping[str, Exploding] = field(default_factory=dict)
+    _topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    _exploded: dict[str, Counter[tuple[str | None, int | None]]] = field(default_factory=dict)
 
     @property
     def rows(self) -> DataFrame:
@@ -399,7 +432,8 @@ class PassedRows:
         Args:
             written: The rows that the table's files hold.
             places: Gives their coordinates, as `once.places_in` does; called where the function may multiply rows.
-            table: The table.
+            table: The table. Where its rows are several to a record, the records that became rows are counted by the
+                rows' coordinates, as the files have them.
 
         Raises:
             DataLossError: The files do not hold what came out of the function.
@@ -407,7 +441,10 @@ class PassedRows:
         """
         table = table or self._target
         if table in self._joining:
-            require_once(table, places(), self._copies_read)
+            found = places()
+            require_once(table, found, self._copies_read)
+            if table in self._exploding:
+                self._exploded[table] = records_in(found, below=self._exploding[table].below)
         result = self._counts.get("result", table)
         rows = (
             [written] if len(self._names) == 1 else [result[f"rows_of_{i}"] for i in range(len(self._names))]
@@ -420,7 +457,7 @@ class PassedRows:
         accounts = {}
         for name, count in zip(self._names, rows, strict=True):
             read = self._counts.get("read", name)
-            terms = _terms(read["read"], read, count, "")
+            terms = _terms(read["read"], read, count, "", self._records(table, name))
             if terms["filtered"] < 0:
                 raise LookupKeyError(
                     f"the function made {count} rows for {table} of {read['passed']}: it joined something with several "
@@ -428,6 +465,14 @@ class PassedRows:
                 )
             accounts[name] = terms
         return accounts
+
+    def _records(self, table: str, name: str) -> int | None:
+        """How many records of an input became rows of a table; None where each becomes one at most."""
+        if table not in self._exploding:
+            return None
+        # Of several inputs each has topics of its own, see `plan.exploding`.
+        topics = self._topics.get(name, frozenset()) if len(self._names) > 1 else None
+        return sum(n for (topic, _), n in self._exploded[table].items() if topics is None or topic in topics)
 
     @property
     def max_event_time_us(self) -> int | None:
@@ -439,8 +484,10 @@ class PassedRows:
         return max((time_us for time_us in newest if time_us is not None), default=None)
 
     def partitions(self, table: str | None = None) -> Partitions:
-        """The terms by topic and partition; empty where there are too many to count."""
-        result = self._counts.get("result", table or self._target)
+        """The terms by topic and partition, once `accounting` has counted the table's records; empty where there are
+        too many partitions to count."""
+        table = table or self._target
+        result = self._counts.get("result", table)
         reads = [self._counts.get("read", name) for name in self._names]
         by_topic: dict[str, dict[int, dict[str, int]]] = {}
         for i, (topic, partition) in enumerate(self._counts.places):
@@ -449,16 +496,22 @@ class PassedRows:
                 for term in ("duplicate", "quarantined", "passed")
             }
             # A record is exactly one of the three; to count it once more by partition would cost and prove nothing.
-            terms = _terms(sum(read.values()), read, result[f"rows_{i}"], f"_{i}")
+            records = self._exploded[table][topic, partition] if table in self._exploding else None
+            terms = _terms(sum(read.values()), read, result[f"rows_{i}"], f"_{i}", records)
             by_topic.setdefault(topic, {})[partition] = terms
         return by_topic
 
 
-def _terms(count: int, read: Mapping[str, Any], written: int, suffix: str) -> dict[str, int]:
+def _terms(
+    count: int, read: Mapping[str, Any], written: int, suffix: str, records: int | None
+) -> dict[str, int]:
+    """Args: how many were read, and what was observed of them; the rows written; the records that became several."""
+    became = written if records is None else records
     return {
         "read": count,
+        **({} if records is None else {EXPLODED: records}),
         "written": written,
-        "filtered": read[f"passed{suffix}"] - written,
+        "filtered": read[f"passed{suffix}"] - became,
         "duplicate": read.get(f"duplicate{suffix}", 0),
         "quarantined": read[f"quarantined{suffix}"],
     }
