@@ -180,6 +180,14 @@ _PLANS = {
         further={"silver.others": FurtherTable(columns=("n",), base_version=3)},
         since={"departures": 2},
     ),
+    "lines": BackfillPlan(
+        **_REPAIR | {"kind": "row", "keys": ("_topic", "_partition", "_offset")},
+        further={
+            "silver.lines": FurtherTable(
+                columns=("sku",), base_version=3, keys=("_topic", "_partition", "_offset", "_row")
+            )
+        },
+    ),
     "join": BackfillPlan(
         **_REPAIR
         | {

@@ -118,6 +118,22 @@ def test_plan_of_several_tables_is_read_back_in_their_order_and_one_of_before_ha
     assert "further" not in plan_of().to_json()
 
 
+def test_table_of_rows_that_are_several_to_a_record_has_keys_of_its_own() -> None:
+    place = ("_topic", "_partition", "_offset")
+    further = {
+        "silver.lines": FurtherTable(columns=("b",), base_version=3, keys=(*place, "_row")),
+        "silver.bots": FurtherTable(columns=("b",), base_version=3),
+    }
+    planned = plan_of(
+        kind="row", windows=(), pinned=None, target="silver.orders", keys=place, further=further
+    )
+    assert {name: part.keys for name, part in planned.parts.items()} == {
+        "silver.orders": place, "silver.lines": (*place, "_row"), "silver.bots": place,
+    }  # fmt: skip
+    assert BackfillPlan.from_json(planned.to_json()) == planned
+    assert "keys" not in planned.to_json()["further"][1], "an older Headwater reads a plan of before"
+
+
 HALVES: list[tuple[dict[str, str], tuple[str, str, bool] | None]] = [
     ({}, None),
     ({"b": "s"}, ("b", "a", False)),

@@ -14,7 +14,7 @@ from headwater_streams.base.record import Part
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.coordinates import PLACE
+from headwater_streams.sources.coordinates import PLACE, ROW
 from headwater_streams.storage.home import Home
 
 
@@ -90,7 +90,7 @@ def _change_of(
     now = read_version(spark, *live) if version >= 0 else spark.createDataFrame([], then.schema)
     keys, own = planned.keys, planned.columns
     if name != planned.target:
-        keys = PLACE
+        keys = (*PLACE, ROW) if ROW in then.columns else PLACE
         every = dict.fromkeys((*now.columns, *then.columns))
         own = tuple(column for column in every if not is_reserved(column))
     common = [column for column in own if column in now.columns and column in then.columns]

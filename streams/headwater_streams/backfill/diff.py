@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.json_values import exact_values
 from headwater_streams.base.record import Part
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, ROW, SOURCES, TOPIC
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hashed import EXACT_JSON, hash_parts
 
@@ -91,10 +91,12 @@ def keyed_diff(
         columns: The columns that are compared.
         limit: The most rows of each kind in the samples.
     """
+    if ROW in keys:
+        before, after = _with_row(before), _with_row(after)
     bucket = _bucket(before, after, keys)
     before, after = (rows.withColumn(_BUCKET, bucket) for rows in (before, after))
     unchanged, differing = _buckets(before, after, keys, columns)
-    if differing and tuple(keys) == PLACE and any(_repeats(rows) for rows in (before, after)):
+    if differing and any(_repeats(rows, keys) for rows in (before, after)):
         before, after = (_numbered(rows, keys, columns) for rows in (before, after))
         keys = (*keys, _NUMBER)
     counts = dict.fromkeys((*_KINDS, "unchanged"), 0) | {"unchanged": unchanged}
@@ -171,10 +173,21 @@ def _joined(
     )
 
 
-def _repeats(rows: DataFrame) -> bool:
-    """Whether rows share their coordinates, as those of pairs do."""
-    there, offsets = distinct_offsets(rows)
-    return there != offsets
+def _with_row(rows: DataFrame) -> DataFrame:
+    """Rows with their places in their records. A row of before, when a record became one at most, is its record's
+    first."""
+    return rows.withColumn(ROW, F.coalesce(ROW, F.lit(0)) if ROW in rows.columns else F.lit(0).cast("long"))
+
+
+def _repeats(rows: DataFrame, keys: Sequence[str]) -> bool:
+    """Whether rows share their coordinates, as those of pairs do, or the records that a pair is made of, as pairs of
+    rows that are several to a record do."""
+    if tuple(keys) == PLACE:
+        there, offsets = distinct_offsets(rows)
+        return there != offsets
+    if tuple(keys) in ((*PLACE, ROW), (SOURCES,)):
+        return not rows.groupBy(*cols(keys)).count().filter(F.col("count") > 1).isEmpty()
+    return False
 
 
 def _numbered(rows: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:

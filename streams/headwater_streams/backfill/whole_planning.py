@@ -11,7 +11,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.readers import fed_by
 from headwater_streams.runtime.tables import tables_of
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
+from headwater_streams.sources.coordinates import SOURCES
 
 _BOUNDS = ("window_index", WINDOW_START, WINDOW_END)
 
@@ -77,7 +77,7 @@ def _keys(found: JobPlan) -> tuple[str, ...]:
         has_versions = isinstance(target, ScdTarget) and target.stored_as_scd_type == 2
         return (*target.keys, VALID_FROM) if has_versions else target.keys
     if found.kind in ("row", "as_of"):
-        return TOPIC, PARTITION, OFFSET
+        return found.place(target.name)
     if found.kind == "window":
         named = [name for name in (*found.window.by, *_BOUNDS) if name in found.result.fieldNames()]
         if named:

@@ -6,16 +6,16 @@ cannot be told to be wrong; it is found by recomputing once more, where somethin
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.base.json_values import exact_values
 from headwater_streams.base.plural import quantity
-from headwater_streams.spark.columns import col
+from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hashed import EXACT_JSON, hash_parts
 
 Order = Literal["up", "down"]
@@ -23,6 +23,7 @@ Order = Literal["up", "down"]
 _TOLERANCE = {"double": 1e-9, "float": 1e-6}
 """By how much, of the greater one, two values may differ: the sum of some depends on their order."""
 _NAMED = 3
+_NUMBER = "_number"
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,16 @@ def compare(
     found = _joined(once, written, keys, columns, exact=by_hash)
     if found.same:
         return found
+    apart: Callable[[DataFrame], DataFrame] = _as_it_is
+    if any(_share(rows, keys) for rows in (written, once)):
+        apart = partial(_numbered, keys=keys, columns=columns)
+        once, written, keys = apart(once), apart(written), (*keys, _NUMBER)
+        found = _joined(once, written, keys, columns, exact=by_hash)
+        if found.same:
+            return found
     # A query has one time of day, so each order has a query of its own.
-    up = _as_written(made("up"), written, named).localCheckpoint()
-    again = _joined(up, _as_written(made("down"), written, named), keys, columns, exact=by_hash)
+    up = apart(_as_written(made("up"), written, named)).localCheckpoint()
+    again = _joined(up, apart(_as_written(made("down"), written, named)), keys, columns, exact=by_hash)
     if again.missing or again.extra:
         return Compared(found.rows, unsteady=("which rows there are",))
     unsteady = tuple(name for name, _ in again.differing)
@@ -103,6 +111,22 @@ def compare(
         return found
     steady = [name for name in columns if name not in unsteady]
     return replace(_joined(once, written, keys, steady, exact=by_hash), unsteady=unsteady)
+
+
+def _share(rows: DataFrame, keys: Sequence[str]) -> bool:
+    """Whether rows have the same key, as pairs of rows that are several to a record do."""
+    return not rows.groupBy(*cols(keys)).count().filter(F.col("count") > 1).isEmpty()
+
+
+def _numbered(rows: DataFrame, *, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """Rows of one key told apart by the order of their values, so that each is compared with one of the other side."""
+    values = F.to_json(F.struct(*cols(columns)), EXACT_JSON) if columns else F.lit("")
+    of_key = Window.partitionBy(*cols(keys)).orderBy(values)
+    return rows.withColumn(_NUMBER, F.row_number().over(of_key))
+
+
+def _as_it_is(rows: DataFrame) -> DataFrame:
+    return rows
 
 
 def _as_written(made: DataFrame, written: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -172,7 +196,8 @@ def _joined(
 
 
 def _told(one: dict[str, str], made: DataFrame, written: DataFrame) -> str:
-    place = ", ".join(f"{name}={value}" for name, value in exact_values(one["key"], made.schema).items())
+    key = exact_values(one["key"], made.schema)
+    place = ", ".join(f"{name}={value}" for name, value in key.items() if name != _NUMBER)
     ours, theirs = (
         exact_values(one.get("m", "{}"), made.schema),
         exact_values(one.get("w", "{}"), written.schema),

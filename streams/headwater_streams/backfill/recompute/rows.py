@@ -18,11 +18,12 @@ from headwater_streams.backfill.recompute.row_inputs import RowInputs, TableRows
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.plural import quantity
+from headwater_streams.operators.exploding import reveal_rows
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.stages.narrowing import failing
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
+from headwater_streams.sources.coordinates import ROW, ROW_COLUMNS
 from headwater_streams.spark.frames import compute
 from headwater_streams.spark.hidden_columns import hide, reveal
 
@@ -74,6 +75,7 @@ class RowRecomputation:
             NotRecomputableError: Its rows cannot be recomputed.
         """
         self._context, self._plan, self._job, self._written = context, plan, plan.job, written
+        self._table = written.table or plan.job.target.name
         self._inputs = RowInputs(context, plan, written.batches, written.tables)
         self._lookups = Lookups(context, plan)
 
@@ -117,7 +119,7 @@ class RowRecomputation:
         return compare(
             lambda order: self._results(parts, made, order),
             rows,
-            PLACE,
+            self._plan.place(self._table),
             self._written.columns,
             by_hash=True,
         )
@@ -234,8 +236,14 @@ class RowRecomputation:
         found = []
         for part, good in zip(parts, made, strict=True):
             frames = self._lookups.at(part.versions).frames
-            inputs = {name: hide(in_order(rows, order), ROW_COLUMNS) for name, rows in good.items()}
+            inputs = {name: hide(in_order(rows, order), _hidden_in(rows)) for name, rows in good.items()}
             with self._lookups.looked_at():
                 results = self._job.results(**inputs, **frames)
-            found.append(reveal(results[self._written.table or self._job.target.name], ROW_COLUMNS))
+            shown = reveal_rows if self._table in self._plan.numbered else reveal
+            found.append(shown(results[self._table], ROW_COLUMNS))
         return reduce(DataFrame.unionByName, found)
+
+
+def _hidden_in(rows: DataFrame) -> list[str]:
+    """The columns of an input's records that the function does not see."""
+    return [*ROW_COLUMNS, *([ROW] if ROW in rows.columns else [])]

@@ -14,7 +14,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
 from headwater_streams.backfill.repair.windows.asked import keys_of
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.compatibility import Difference, why_incompatible
-from headwater_streams.sources.coordinates import ORIGIN, PLACE, ROWS, SOURCES, TIMESTAMP
+from headwater_streams.sources.coordinates import ORIGIN, ROWS, SOURCES, TIMESTAMP
 
 _KINDS: Mapping[str, Literal["window", "join"]] = {"window": "window", "join": "join", "as_of": "join"}
 _APART = frozenset({"kind", "operator", "target keys"})
@@ -166,7 +166,11 @@ def _further(facts: JobFacts) -> dict[str, FurtherTable]:
     """The job's other tables, as they are now."""
     own = {name: tuple(result.fieldNames()) for name, result in facts.part.branches.items()}
     return {
-        name: FurtherTable(columns=(*own[name], TIMESTAMP, ORIGIN), base_version=version)
+        name: FurtherTable(
+            columns=(*own[name], TIMESTAMP, ORIGIN),
+            base_version=version,
+            keys=facts.part.place(name) if facts.part.numbered else (),
+        )
         for name, version in facts.versions.items()
     }
 
@@ -174,7 +178,7 @@ def _further(facts: JobFacts) -> dict[str, FurtherTable]:
 def _keys(part: JobPlan) -> tuple[str, ...] | Refusal:
     if part.kind == "window":
         return keys_of(part)
-    return (SOURCES,) if part.kind == "join" else PLACE
+    return (SOURCES,) if part.kind == "join" else part.place(part.job.target.name)
 
 
 def _columns(part: JobPlan) -> tuple[str, ...]:

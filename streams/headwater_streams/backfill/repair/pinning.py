@@ -11,7 +11,7 @@ from headwater_streams.base.ledger_entry import SourceRange
 from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.log import Commit
-from headwater_streams.ledger.shared import recreated_topics_of, shares_coordinates
+from headwater_streams.ledger.shared import has_places, recreated_topics_of, shares_coordinates
 from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 
@@ -64,7 +64,9 @@ def pinned_at(read: TableHistory) -> PinnedInput:
     )
 
 
-def shared_coordinates(job: str, table: str, *, is_shared: bool, made_again: Iterable[str]) -> Refusal | None:
+def shared_coordinates(
+    job: str, table: str, *, is_shared: bool, made_again: Iterable[str], is_several: bool = False
+) -> Refusal | None:
     """Refuses a table of which several rows have the same coordinates.
 
     Args:
@@ -72,8 +74,11 @@ def shared_coordinates(job: str, table: str, *, is_shared: bool, made_again: Ite
         table: The table.
         is_shared: Whether rows of it are made of several records.
         made_again: The topics that were made again while rows of it were made of them.
+        is_several: Whether a record may have become several rows of it, and the job knows them by their records.
     """
     why = f"a row of {table} is made of several records" if is_shared else None
+    if is_several:
+        why = f"rows of {table} are several to a record"
     for topic in sorted(made_again):
         why = f"the topic {topic} was deleted and made again, and {table} has rows of both with the same offsets"
     if why is None:
@@ -93,10 +98,10 @@ def pin_input(context: StageContext, job: Job, history: TableHistory, name: str)
 
 
 def pin_told_apart(
-    context: StageContext, job: Job, history: TableHistory, name: str
+    context: StageContext, job: Job, history: TableHistory, name: str, *, by_record: bool = False
 ) -> PinnedInput | Refusal:
     """The table behind an input, each row of which has coordinates of its own, at the last version that the job has
-    read."""
+    read; `by_record` where the place of a row in its record does not count."""
     read = pin_input(context, job, history, name)
     if isinstance(read, Refusal):
         return read
@@ -106,6 +111,7 @@ def pin_told_apart(
         read.name,
         is_shared=shares_coordinates(home, read.name),
         made_again=recreated_topics_of(home, read.name),
+        is_several=by_record and has_places(home, read.name),
     )
     return refusal or pinned_at(read)
 

@@ -196,22 +196,30 @@ class FurtherTable(Part):
     Attributes:
         columns: The columns that are compared.
         base_version: The table's version that was planned on.
+        keys: The columns that name a row, where records may become several rows of one of the job's tables; else they
+            are those of the target.
     """
 
     WHAT = "a further table of a plan"
 
     columns: tuple[str, ...]
     base_version: int
+    keys: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The table as a plan has it, beside its name."""
-        return {"columns": list(self.columns), "base_version": self.base_version}
+        keys = {"keys": list(self.keys)} if self.keys else {}
+        return {"columns": list(self.columns), "base_version": self.base_version, **keys}
 
     @classmethod
     def from_json(cls, value: Any) -> "FurtherTable":
         """The table that stands in a plan."""
         known = cls.checked(value)
-        return cls(columns=tuple(known["columns"]), base_version=known["base_version"])
+        return cls(
+            columns=tuple(known["columns"]),
+            base_version=known["base_version"],
+            keys=tuple(known.get("keys", ())),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +339,13 @@ class BackfillPlan(FolderRecord):
         """The plan as each of the job's tables alone has it, the target's first."""
         alone = replace(self, further={})
         others = {
-            name: replace(alone, target=name, columns=of.columns, base_version=of.base_version)
+            name: replace(
+                alone,
+                target=name,
+                columns=of.columns,
+                base_version=of.base_version,
+                keys=of.keys or self.keys,
+            )
             for name, of in self.further.items()
         }
         return {self.target: alone, **others}

@@ -236,7 +236,7 @@ class _RowSteps:
     def __init__(
         self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, history: TableHistory
     ) -> None:
-        self._context, self._backfill = context, backfill
+        self._context, self._backfill, self._plan = context, backfill, plan
         self._replay = RowReplay(context, plan, history, backfill)
         self._previewed: list[ReplayedRows] = []
 
@@ -261,7 +261,9 @@ class _RowSteps:
             lambda replayed, error: replayed.blamed(error),
         )
         replayed.passed.judge(chunk.number, [self._backfill.target, *further])
-        places = partial(places_in, folder.shadow, files.names)
+        numbered = self._plan.numbered
+        has_rows = self._backfill.target in numbered
+        places = partial(places_in, folder.shadow, files.names, has_rows=has_rows)
         (accounting,) = replayed.passed.accounting(files.rows, places).values()
         shortfall = {"live_shortfall": self._replay.live_shortfall(chunk)}
         if accounting["quarantined"]:
@@ -274,7 +276,8 @@ class _RowSteps:
                 accounting["quarantined"],
             )
         for name, (own, written) in further.items():
-            places = partial(places_in, folder.of_table(self._backfill, name).shadow, written.names)
+            shadow = folder.of_table(self._backfill, name).shadow
+            places = partial(places_in, shadow, written.names, has_rows=name in numbered)
             (of_table,) = replayed.passed.accounting(written.rows, places, name).values()
             part = self._backfill.parts[name]
             entry = chunk_entry(part, chunk, of_table | shortfall, rows=written.rows)

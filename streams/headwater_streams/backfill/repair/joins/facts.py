@@ -41,10 +41,10 @@ def join_facts(
     if refusal is not None:
         return refusal
     left, right = part.sides
-    pinned = pin_told_apart(context, part.job, history, left)
+    pinned = pin_told_apart(context, part.job, history, left, by_record=True)
     if isinstance(pinned, Refusal):
         return pinned
-    partner = pin_told_apart(context, part.job, history, right)
+    partner = pin_told_apart(context, part.job, history, right, by_record=True)
     if isinstance(partner, Refusal):
         return partner
     draft = replace(draft, pinned=pinned, partner=partner)

@@ -10,9 +10,12 @@ from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.base.ledger_entry import LedgerEntry, count_of
+from headwater_streams.base.ledger_entry import EXPLODED, LedgerEntry, count_of, identity_terms
 from headwater_streams.base.plural import quantity
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.sources.coordinates import PLACE, ROW
+
+_TERMS = ("read", EXPLODED, "written", "filtered", "duplicate", "quarantined")
 
 
 def row_account(
@@ -32,9 +35,23 @@ def row_account(
         before: Those of the table that they replace.
     """
     terms = summed(entries)
-    rows, keys = distinct_offsets(inside)
+    rows, records = distinct_offsets(inside)
+    keys = inside.select(*PLACE, ROW).distinct().count() if ROW in planned.keys else records
     accounting = _terms(context, planned, terms, before)
-    return Account(_findings(context, planned, entries, accounting, terms), [], accounting, rows, keys)
+    findings = _findings(context, planned, entries, accounting, terms)
+    if EXPLODED in accounting and planned.pinned is None:
+        findings.append(_records_once(accounting, rows, records))
+    return Account(findings, [], accounting, rows, keys)
+
+
+def _records_once(accounting: dict[str, int], rows: int, records: int) -> Finding:
+    """Whether the rows are those of the records that became rows, and all of them."""
+    return Finding(
+        name="records and rows",
+        ok=(records, rows) == (accounting[EXPLODED], accounting["written"]),
+        detail=f"{quantity(records, 'record')} became {quantity(rows, 'row')}, {accounting[EXPLODED]:,} and "
+        f"{accounting['written']:,} were counted",
+    )
 
 
 def _terms(
@@ -43,7 +60,7 @@ def _terms(
     quarantine = context.home.table(planned.quarantine)
     rejected = context.spark.read.format("delta").load(str(quarantine))
     return {
-        **{name: terms[name] for name in ("read", "written", "filtered", "duplicate", "quarantined")},
+        **{name: terms[name] for name in _TERMS if name in terms},
         "before": before.count(),
         "quarantined_before": rejected.filter(planned.affected.of_offsets()).count(),
     }
@@ -56,7 +73,7 @@ def _findings(
     accounting: dict[str, int],
     terms: dict[str, int],
 ) -> list[Finding]:
-    parts = {name: accounting[name] for name in ("written", "filtered", "duplicate", "quarantined")}
+    parts = identity_terms("row", accounting)
     balanced = accounting["read"] == sum(parts.values())
     spelled = " + ".join(f"{value} {name}" for name, value in parts.items())
     offsets = sum(count_of(source.ranges) for entry in entries for source in entry.sources)
@@ -65,8 +82,10 @@ def _findings(
     if planned.pinned is None:
         complete = 0 <= missing <= terms["live_shortfall"]
     else:
-        there = distinct_offsets(pinned_table(context, planned.pinned).filter(planned.affected.condition()))
-        complete = there == (accounting["read"], accounting["read"])
+        table = pinned_table(context, planned.pinned)
+        rows, records = distinct_offsets(table.filter(planned.affected.condition()))
+        # A record has one row of the table, or, where its rows have places, each once.
+        complete = rows == accounting["read"] and (rows == records or ROW in table.columns)
     return [
         Finding(
             name="accounting",

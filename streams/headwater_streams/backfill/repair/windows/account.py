@@ -15,7 +15,7 @@ from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.base.ledger_entry import LedgerEntry, rows_in_windows
 from headwater_streams.base.plural import quantity
-from headwater_streams.ledger.shared import recreated_topics_of, shares_coordinates
+from headwater_streams.ledger.shared import has_places, recreated_topics_of, shares_coordinates
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import ROWS
@@ -46,7 +46,8 @@ def window_account(
     rows, keys, folded = _distinct_windows(inside, planned.keys)
     accounting = _terms(terms, folded, before, planned.keys)
     table = planned.pinned.table
-    shared = shares_coordinates(context.home, table) or bool(recreated_topics_of(context.home, table))
+    shared = shares_coordinates(context.home, table) or has_places(context.home, table)
+    shared |= bool(recreated_topics_of(context.home, table))
     findings = _findings(planned, entries, accounting, terms, read, shared=shared)
     now, notes = rows_in_windows(accounting), []
     if now != accounting["before"] + accounting["late_folded"]:
