@@ -107,6 +107,16 @@ class Offsets:
         ]
         return any_of(each)
 
+    def reach(self) -> Column:
+        """True from the least of the offsets to the greatest, of whatever partition. It stands beside `condition`, by
+        which Delta and Parquet can skip no file and no part of one; where it is NULL, that one is false."""
+        pairs = [pair for pairs in self.pairs.values() for pair in pairs]
+        if not pairs:
+            return F.lit(False)
+        return (F.col(OFFSET) >= min(start for start, _ in pairs)) & (
+            F.col(OFFSET) < max(end for _, end in pairs)
+        )
+
     def overlap(self, source: Column) -> Column:
         """True where a `{topic, partition, start, end}`, as in `_sources`, holds one of them, never NULL."""
         each = [

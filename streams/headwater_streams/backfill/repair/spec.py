@@ -50,7 +50,7 @@ class Affected:
         """True for an affected row of the target, never NULL."""
         if not self.windows:
             return self.of_offsets()
-        inside = self.of_times(F.unix_micros(WINDOW_START))
+        inside = _begins_in(self.windows) & self.of_times(F.unix_micros(WINDOW_START))
         if self.closed_until_us is None:
             return inside
         return inside & F.coalesce(F.unix_micros(WINDOW_END) <= self.closed_until_us, F.lit(False))
@@ -61,7 +61,8 @@ class Affected:
 
     def of_offsets(self) -> Column:
         """True where a row's coordinates are in one of the ranges."""
-        condition = Offsets.of([self.ranges]).condition() & of_newest(self.since)
+        offsets = Offsets.of([self.ranges])
+        condition = offsets.reach() & offsets.condition() & of_newest(self.since)
         for topic, generation in self.until.items():
             is_other = ~F.col(TOPIC).eqNullSafe(F.lit(topic))
             condition &= is_other | F.coalesce(F.col(GENERATION) < generation, F.lit(True))
@@ -75,6 +76,15 @@ class Affected:
         """The windows that begin in `[start, end)`."""
         cut = ((max(start, s), min(end, e)) for s, e in self.windows)
         return replace(self, windows=tuple((s, e) for s, e in cut if s < e))
+
+
+def _begins_in(windows: Sequence[Span]) -> Column:
+    """True for windows from the first of some to the last. It stands beside the exact condition, by which Delta and
+    Parquet can skip no file and no part of one; where it is NULL, that one is false."""
+    start, end = (
+        F.timestamp_micros(F.lit(at)) for at in (min(s for s, _ in windows), max(e for _, e in windows))
+    )
+    return (F.col(WINDOW_START) >= start) & (F.col(WINDOW_START) < end)
 
 
 def of_newest(since: Mapping[str, int]) -> Column:
