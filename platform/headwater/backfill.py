@@ -312,7 +312,7 @@ def _job_of(job: AnyJob, home: _PATH) -> tuple[Job, str]:
     if isinstance(job, str):
         return one_job(job, _home(home).root)
     bound = job if isinstance(job, Job) else bind(job)
-    code = bound.function.__code__
+    code = bound.code
     # Loading runs the module: not for a program or a notebook; and a job within a function cannot be loaded.
     is_loadable = bound.function.__module__ != "__main__" and code.co_name == code.co_qualname
     is_loadable = is_loadable and Path(code.co_filename).is_file()

@@ -94,7 +94,7 @@ def load_each(references: Sequence[str], *, search: Sequence[Path] = ()) -> Load
     by_table: dict[str, tuple[Job, str]] = {}
     by_name: dict[str, Job] = {}
     for job in jobs.values():
-        where = job.function.__code__.co_filename
+        where = job.code.co_filename
         for target in job.targets:
             other, table = by_table.setdefault(folded(target.name), (job, target.name))
             if table != target.name:
@@ -261,7 +261,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _place(job: Job) -> str:
-    code = job.function.__code__
+    code = job.code
     return f"{code.co_filename}, line {code.co_firstlineno}"
 
 

@@ -557,7 +557,7 @@ def _described(job: "Job") -> dict[str, Any]:
         "target": ", ".join(target.name for target in job.targets),
         "mode": job.target.mode,
         "keys": list(job.target.keys),
-        "module": str(Path(job.function.__code__.co_filename)),
+        "module": str(Path(job.code.co_filename)),
     }
 
 

@@ -81,7 +81,7 @@ def open_environment(
     address = clusters.default.bootstrap
     state = running_state(data_dir(home))
     zookeeper = state.zookeeper if state is not None and state.bootstrap == address else ""
-    beside = modules_beside(Path(job.function.__code__.co_filename) for job in jobs)
+    beside = modules_beside(Path(job.code.co_filename) for job in jobs)
     spark = spark_session(home, app_name=app_name, master=master, modules=beside, is_brief=is_brief)
     context = StageContext(spark, Home(home.resolve()), record_source(clusters, home, spark))
     return JobEnvironment(context, lease_factory(home, zookeeper, clusters.of), address)
@@ -148,7 +148,7 @@ def remember_modules(home: Path, jobs: Sequence[Job]) -> None:
         note = Home(home).module(job.name)
         note.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(note) as file:
-            file.write(str(Path(job.function.__code__.co_filename).resolve()).encode())
+            file.write(str(Path(job.code.co_filename).resolve()).encode())
 
 
 def one_job(reference: str, home: Path | None = None) -> tuple[Job, str]:

@@ -1,11 +1,13 @@
 """Where a job writes: a Delta table by name, its keys and its mode."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from headwater_streams.base.arguments import require_list
 from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.layout import PLAIN, Layout, layout_of
 from headwater_streams.base.names import require_table_name
 
 Mode = Literal["append", "update"]
@@ -22,12 +24,14 @@ class DeltaTarget:
         keys: The columns that name a row; needed by `update`.
         mode: `"append"` adds final rows; `"update"` keeps the newest row of each key, open windows included.
         sides_of: The table whose side tables are used; its own by default.
+        layout: How the table is laid out. It decides no row, so a fingerprint of the job does not have it.
     """
 
     name: str
     keys: tuple[str, ...] = ()
     mode: Mode = "append"
     sides_of: str | None = None
+    layout: Layout = field(default=PLAIN, repr=False)
 
     def __post_init__(self) -> None:
         require_table_name("table", self.name, max(_SIDES, key=len))
@@ -88,7 +92,51 @@ def is_part(table: str, of: str) -> bool:
     return table.startswith(of) and _OWN_PARTS.match(table.removeprefix(of)) is not None
 
 
-def delta(name: str, *, keys: list[str] | tuple[str, ...] = (), mode: Mode = "append") -> DeltaTarget:
-    """Declares a Delta target; see `DeltaTarget` for the arguments."""
+def delta(
+    name: str,
+    *,
+    keys: list[str] | tuple[str, ...] = (),
+    mode: Mode = "append",
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+    comment: str | None = None,
+    comments: Mapping[str, str] | None = None,
+    keep: str | None = None,
+) -> DeltaTarget:
+    """Declares a Delta table as a job's target.
+
+    Args:
+        name: `"schema.table"`.
+        keys: The columns that name a row; needed by `"update"`.
+        mode: `"append"` adds final rows; `"update"` keeps the newest row of each key, open windows included.
+        partition_by: The columns whose values have folders of their own: columns of the result with few values, as
+            `["country"]`, or parts of a time, `["days(placed_at)"]`, also `years`, `months` and `hours`: the table gets
+            a column `placed_at_day` then. An empty text is NULL in such a column.
+        cluster_by: Up to four columns by which the rows of the table's files are sorted, in each batch and again where
+            small files are made one, so that readers skip files and parts of them.
+        properties: The table's properties: Delta's, as `{"delta.logRetentionDuration": "60 days"}`, and any others.
+        comment: What the table is, for people.
+        comments: What columns of it are, by their names.
+        keep: How long rows are kept by event time, as `"90 days"`. Upkeep removes those that are older than that behind
+            the newest event that the job has seen; the ledger counts them as expired, and no backfill brings them back.
+
+    Example:
+        >>> delta("silver.orders", partition_by=["days(placed_at)"], keep="90 days").layout.partition_columns
+        ('placed_at_day',)
+
+    Raises:
+        JobDefinitionError: It contradicts itself, or a property would end what every reader of today can do.
+    """
     require_list(f"table {name!r}", "keys", keys)
-    return DeltaTarget(name, tuple(keys), mode)
+    layout = layout_of(
+        name,
+        partition_by=partition_by,
+        cluster_by=cluster_by,
+        properties=properties,
+        comment=comment,
+        comments=comments,
+        keep=keep,
+        replaces_rows=mode == "update",
+    )
+    return DeltaTarget(name, tuple(keys), mode, layout=layout)

@@ -55,11 +55,15 @@ def apply_changes(
         changes: The changes table as it is now, with those of the batch.
         events: The batch's events, with the columns of the changes table.
         keys: Their different keys.
+
+    Raises:
+        JobDefinitionError: One of the keys is of those that the table cannot have.
     """
     if not keys.num_rows:
         return Applied(None, (), 0)
     changed_keys = F.broadcast(events.sparkSession.createDataFrame(keys)).withColumn(_IS_CHANGED, F.lit(True))
     names = list(target.keys)
+    table.require_writable(keys)
     event_files = changes.files_with(keys)
     all_events = changes.read(event_files).join(changed_keys.drop(_IS_CHANGED), names, "left_semi")
     touched = table.files_with(keys)

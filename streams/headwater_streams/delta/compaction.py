@@ -33,10 +33,25 @@ def compact(table: Path) -> int:
     """
     opened = opened_table(table)
     try:
-        done = opened.optimize.compact(writer_properties=_written_as(opened))
+        done = opened.optimize.compact(_without_tildes(opened), writer_properties=_written_as(opened))
     except CommitFailedError:
         return 0
     return int(done["numFilesRemoved"])
+
+
+def _without_tildes(opened: DeltaTable) -> list[tuple[str, str, list[str]]] | None:
+    """All partitions but those with a tilde in their names, whose files deltalake 1.6.6 does not find; None for all."""
+    columns = opened.metadata().partition_columns
+    if not columns:
+        return None
+    actions = pa.table(opened.get_add_actions(flatten=False)).column("partition").combine_chunks()
+    filters = []
+    for name in columns:
+        values = actions.field(name)
+        tildes = [value for value in pc.unique(values).to_pylist() if isinstance(value, str) and "~" in value]
+        if tildes:
+            filters.append((name, "not in", tildes))
+    return filters or None
 
 
 def _written_as(opened: DeltaTable) -> WriterProperties | None:

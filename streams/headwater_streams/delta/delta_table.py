@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # Imported before the first conflict, not in its handler: without the import PySpark raises Delta's conflicts as bare
 # Py4JJavaErrors.
@@ -25,17 +26,18 @@ from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from headwater_streams.base.errors import IncompatibleTableError
+from headwater_streams.base.errors import IncompatibleTableError, JobDefinitionError
+from headwater_streams.base.layout import PLAIN, Layout, partitioning_problem
 from headwater_streams.base.names import column_problem, named_twice, quoted, twins
 from headwater_streams.delta.file_statistics import statistics_of
 from headwater_streams.delta.live_files import LiveFile, all_files, files_with
 from headwater_streams.delta.marks import Marks
 from headwater_streams.sources.nested import odd_text
-from headwater_streams.spark.columns import col
+from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.delta_log import Action, OpenTransaction
 from headwater_streams.spark.sql_types import sql_of
 from headwater_streams.storage.atomic_file import atomic_file
-from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_files import data_file, opened_table, partition_columns
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.files import exists, matching, read_text, size_of
 
@@ -53,6 +55,9 @@ _PROPERTIES = {
     # default makes one after every ten. Fifty commit files are read in milliseconds.
     "delta.checkpointInterval": "50",
 }
+
+_COMMENT = "comment"
+"""The key of a column's comment, as Spark and Delta have it."""
 
 REBUILT = "headwater/rebuilt"
 """The application id of a mark whose number is the version that emptied the table for a rebuild."""
@@ -103,6 +108,27 @@ class DeltaTransaction:
         """The table's columns at that version."""
         return self._schema
 
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that the table is partitioned by at that version."""
+        return self._transaction.partition_columns
+
+    def require_writable(self, keys: pa.Table) -> None:
+        """Checks that rows with some keys are found again: Delta writes an empty text as NULL in a partition column.
+
+        Raises:
+            JobDefinitionError: One has an empty text there.
+        """
+        for name in keys.column_names:
+            texts = keys[name]
+            if not pa.types.is_string(texts.type) or not pc.any(pc.equal(texts, "")).as_py():
+                continue
+            if name in self.partition_columns:
+                raise JobDefinitionError(
+                    f"the table is partitioned by {name!r}, a key that is an empty text in a row, and no Delta table "
+                    f"distinguishes that from NULL; write F.nullif({name!r}, F.lit('')) on the way to the key"
+                )
+
     def files_with(self, keys: pa.Table) -> list[LiveFile]:
         """The files of that version that hold a row with one of the keys, see `live_files.files_with`.
 
@@ -121,7 +147,7 @@ class DeltaTransaction:
 
     def read(self, files: Sequence[LiveFile]) -> DataFrame:
         """The rows of data files of the table."""
-        return read_files(self._spark, self._schema, [self._path / file.name for file in files])
+        return read_files(self._spark, self._schema, [data_file(self._path, file.name) for file in files])
 
     def write(self, df: DataFrame) -> WrittenFiles:
         """Writes the rows into files of the table, with its columns, order and types; commits nothing.
@@ -169,7 +195,7 @@ class DeltaTransaction:
         add = action["add"]
         if add.get("stats"):  # another thread's write had just restored the setting
             return action
-        return {"add": {**add, "stats": statistics_of(self._path / unquote(add["path"]))}}
+        return {"add": {**add, "stats": statistics_of(data_file(self._path, add["path"]))}}
 
     def commit(
         self,
@@ -200,15 +226,15 @@ class DeltaTransaction:
         return self._transaction.commit_batch(actions, app_id, batch, user_metadata, updates=bool(removed))
 
 
-def remove_action(file: LiveFile) -> Action:
-    """The action that removes a file from a table."""
+def remove_action(file: LiveFile, *, data_change: bool = True) -> Action:
+    """The action that removes a file from a table; the data does not change where its rows come in other files."""
     return {
         "remove": {
             "path": file.name,
             "deletionTimestamp": int(time.time() * 1000),
-            "dataChange": True,
+            "dataChange": data_change,
             "extendedFileMetadata": True,
-            "partitionValues": {},
+            "partitionValues": dict(file.values),
             "size": file.size_bytes,
             "stats": json.dumps({"numRecords": file.rows}),
         }
@@ -224,29 +250,89 @@ def _columns(schema: T.StructType) -> list[tuple[str, str]]:
     return [(f.name, f.dataType.simpleString()) for f in schema.fields]
 
 
-def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructType) -> None:
-    """Creates the table, or adds the columns that it does not have yet.
+def ensure_table(
+    spark: SparkSession, path: Path, name: str, schema: T.StructType, layout: Layout = PLAIN
+) -> None:
+    """Creates the table, or adds the columns, the properties and the comments that it does not have yet.
 
     deltalake creates it in 15 ms; Delta's own builder starts Spark jobs.
 
     Raises:
-        IncompatibleTableError: A column has a type that cannot hold the job's values, or no table can have it.
+        IncompatibleTableError: A column has a type that cannot hold the job's values, or no table can have it; or the
+            table has other partitions.
     """
     nullable = T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields])
     problems = [f"{name}: the column {each!r} {problem}" for each, problem in name_problems(nullable).items()]
     problems += column_problems(path, name, nullable)
+    problems += layout_problems_of(path, name, layout)
     if problems:
         raise IncompatibleTableError("; ".join(problems))
     if not has_versions(path):
-        columns = Schema.from_json(nullable.json())
-        DeltaLake.create(str(path), columns, mode="ignore", configuration=_PROPERTIES)
-        write_checksums(path)
+        _create(path, nullable, layout)
         return
     existing = set(_schema_of(path).fieldNames())
     added = [f for f in nullable.fields if f.name not in existing]
     if added:
         listed = ", ".join(f"{quoted(f.name)} {sql_of(spark, f.dataType)}" for f in added)
         spark.sql(f"ALTER TABLE delta.{quoted(str(path))} ADD COLUMNS ({listed})")
+    describe_table(path, layout)
+
+
+def _create(path: Path, schema: T.StructType, layout: Layout) -> None:
+    comments = dict(layout.comments)
+    described = T.StructType(
+        [
+            T.StructField(
+                f.name, f.dataType, True, {_COMMENT: comments[f.name]} if f.name in comments else None
+            )
+            for f in schema.fields
+        ]
+    )
+    properties = _PROPERTIES | layout.stored_properties
+    # deltalake creates a table with properties of Delta's alone; others are set behind that.
+    of_delta = {name: value for name, value in properties.items() if name.startswith("delta.")}
+    DeltaLake.create(
+        str(path),
+        Schema.from_json(described.json()),
+        mode="ignore",
+        partition_by=list(layout.partition_columns),
+        configuration=of_delta,
+        description=layout.comment,
+    )
+    describe_table(path, layout)
+    write_checksums(path)
+
+
+def describe_table(path: Path, layout: Layout) -> None:
+    """Gives a table the properties and comments of a layout, where it has others; it keeps those that are not named.
+
+    Each kind is a commit. One that meets another's commit is left to the job's next start.
+    """
+    opened = opened_table(path)
+    metadata = opened.metadata()
+    stored = metadata.configuration
+    properties = {
+        name: value for name, value in layout.stored_properties.items() if stored.get(name) != value
+    }
+    if properties:
+        opened.alter.set_table_properties(properties, raise_if_not_exists=False)
+    if layout.comment is not None and layout.comment != metadata.description:
+        opened_table(path).alter.set_table_description(layout.comment)
+    commented = {
+        f["name"]: f.get("metadata", {}).get(_COMMENT)
+        for f in json.loads(opened.schema().to_json())["fields"]
+    }
+    for column, comment in layout.comments:
+        if column in commented and commented[column] != comment:
+            opened_table(path).alter.set_column_metadata(column, {_COMMENT: comment})
+
+
+def layout_problems_of(path: Path, name: str, layout: Layout) -> list[str]:
+    """Why rows of a layout cannot be written to a table, if it exists: a sentence for each reason."""
+    if not has_versions(path):
+        return []
+    problem = partitioning_problem(name, partition_columns(path), layout)
+    return [] if problem is None else [problem]
 
 
 def write_checksums(path: Path) -> None:
@@ -363,12 +449,28 @@ def conflicts() -> tuple[type[Exception], ...]:
 
 
 def read_files(spark: SparkSession, schema: T.StructType, files: Sequence[Path]) -> DataFrame:
-    """The rows of data files of a table, with its columns; the files may be of any version."""
+    """The rows of data files of a table, with its columns; the files may be of any version with the same partitions.
+
+    A file lacks the columns of its partition: Spark takes their values from the names of its folders.
+    """
     if not files:
         return spark.createDataFrame([], schema)
-    rows = spark.read.schema(schema).parquet(*map(str, files))
+    reader, folder = spark.read.schema(schema), _folder_of(files[0])
+    if folder != files[0].parent:
+        reader = reader.option("basePath", str(folder))
+    rows = reader.parquet(*map(str, files))
+    if folder != files[0].parent:
+        rows = rows.select(*cols(schema.fieldNames()))  # Spark puts the partition columns last
     # One task's rows are grouped and joined without an exchange, which costs more than a second task saves.
     return rows.coalesce(1) if _are_small(files) else rows
+
+
+def _folder_of(file: Path) -> Path:
+    """The folder of the table that a data file is of: above those of its partition, `day=2013-01-01/carrier=AA`."""
+    folder = file.parent
+    while "=" in folder.name:
+        folder = folder.parent
+    return folder
 
 
 def _are_small(files: Sequence[Path]) -> bool:

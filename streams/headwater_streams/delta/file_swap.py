@@ -24,7 +24,10 @@ from headwater_streams.delta.delta_table import (
 )
 from headwater_streams.delta.live_files import LiveFile, all_files
 from headwater_streams.spark.delta_log import Action, Snapshot
+from headwater_streams.storage.delta_files import data_file
 from headwater_streams.storage.files import exists, link, matching, read_text
+
+_FEW_FILES = 16
 
 
 @dataclass(frozen=True)
@@ -139,20 +142,21 @@ class FileSwap(DeltaTransaction):
             removed: Files of the table.
             added: Files of another table, which are linked into this one's folder, or earlier files of this one.
             marks: Further marks, by their application ids.
-            keeps_columns: Whether the table keeps its columns; otherwise it gets those of `added`.
+            keeps_columns: Whether the table keeps its columns and partitions; otherwise it gets those of `added`.
 
         Raises:
             DataLossError: A file no longer exists; nothing is committed.
         """
         self._transaction.reads_all()
-        gone = [add["path"] for add in added.files if not exists(added.table / add["path"])]
+        gone = [add["path"] for add in added.files if not exists(data_file(added.table, add["path"]))]
         if gone:
             raise DataLossError(
                 f"{added.table}: {len(gone)} files of that version are not there any more, {gone[0]} among them; "
                 "nothing was committed"
             )
-        if not keeps_columns and added.schema != self._transaction.schema:
-            self._transaction.set_schema(added.schema)
+        now = (self._transaction.schema, self._transaction.partition_columns)
+        if not keeps_columns and (added.schema, added.partition_columns) != now:
+            self._transaction.set_columns(added.schema, added.partition_columns)
         names = {add["path"] for add in added.files}
         # Delta allows one action for a file.
         unchanged = {file.name for file in removed if file.name in names}
@@ -162,7 +166,7 @@ class FileSwap(DeltaTransaction):
             if add["path"] in unchanged:
                 continue
             if added.table != self._path:
-                link(added.table / add["path"], self._path / add["path"])
+                link(data_file(added.table, add["path"]), data_file(self._path, add["path"]))
             actions.append(_new(add))
         return self._commit(actions, app_id, mark, user_metadata)
 
@@ -174,22 +178,22 @@ class FileSwap(DeltaTransaction):
             file_counts: By file, the number of its affected rows and of all its rows. The counts are added to it, so
                 that only new files are read the next time; files that the table no longer has are removed from it.
         """
-        names = [file.name for file in all_files(self._path, self.version)]
-        for gone in file_counts.keys() - set(names):
+        files = {file.name: file.rows for file in all_files(self._path, self.version)}
+        for gone in file_counts.keys() - files.keys():
             del file_counts[gone]
-        new = [name for name in names if name not in file_counts]
+        new = {_last_part(name): name for name in files if name not in file_counts}
         if new:
-            rows = read_files(self._spark, self.schema, [self._path / name for name in new])
-            by_file = rows.groupBy(F.col("_metadata.file_name").alias("file"))
-            counts = by_file.agg(
-                F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")
-            ).collect()
-            file_counts.update(dict.fromkeys(new, (0, 0)))
-            file_counts.update({row["file"]: (row["gone"], row["total"]) for row in counts})
+            # Of many files Delta reads those whose statistics allow an affected row.
+            few = len(new) <= _FEW_FILES
+            paths = [data_file(self._path, name) for name in new.values()]
+            rows = read_files(self._spark, self.schema, paths) if few else self.frame()
+            by_file = rows.filter(affected).groupBy(F.col("_metadata.file_name").alias("file"))
+            counts = {row["file"]: row["count"] for row in by_file.count().collect()}
+            file_counts.update({name: (counts.get(last, 0), files[name]) for last, name in new.items()})
 
     def rest(self, affected: Column, names: Collection[str]) -> DataFrame:
         """The rows of some files that are not affected."""
-        return self.frame().filter(F.col("_metadata.file_name").isin(*names) & ~affected)
+        return self.frame().filter(F.col("_metadata.file_name").isin(*map(_last_part, names)) & ~affected)
 
     def _copied(self, copied: CopiedRows | None, mixed: Sequence[str], expected: int) -> list[Action]:
         """The copies' files, linked into the table's folder, where they are copies of just these files; else none."""
@@ -209,12 +213,17 @@ class FileSwap(DeltaTransaction):
     def _linked(self, table: Path, adds: Sequence[Mapping[str, Any]]) -> list[Action]:
         """Another table's files, linked into this one's folder."""
         for add in adds:
-            link(table / add["path"], self._path / add["path"])
+            link(data_file(table, add["path"]), data_file(self._path, add["path"]))
         return [_new(add) for add in adds]
 
     def _commit(self, actions: Sequence[Action], app_id: str, mark: int, user_metadata: str) -> int:
         marked = [mark_action(app_id, mark), *actions]
         return self._transaction.commit_replacement(marked, f"the rows of {app_id}", user_metadata)
+
+
+def _last_part(name: str) -> str:
+    """A data file's name without the folders of its partition; it is its own among all files of a table."""
+    return name.rpartition("/")[2]
 
 
 def live_files(shadow: Path) -> list[dict[str, Any]]:

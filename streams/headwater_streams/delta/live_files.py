@@ -5,6 +5,7 @@ Delta's own answer rebuilds the table's state with Spark jobs; deltalake reads t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from headwater_streams.delta.comparable import comparable
-from headwater_streams.storage.delta_files import opened_table, reading
+from headwater_streams.storage.delta_files import data_file, opened_table, reading
 from headwater_streams.storage.delta_rows import data_files
 
-_PLAIN = ["path", "size_bytes", "num_records"]
+_PARTITION = "partition"
+"""deltalake's name for a file's values of the partition columns."""
+Values = tuple[tuple[str, str | None], ...]
+"""A file's values of the partition columns, as Delta's log has them: `(("day", "2013-01-01"),)`."""
 _STATISTICS_STEP_US = 1000  # Delta cuts the times of its statistics to milliseconds
 
 
@@ -25,20 +29,48 @@ class LiveFile:
     """A data file.
 
     Attributes:
-        name: Its path in the table's folder.
+        name: Its path in the table's folder, as the log has it, see `data_file`.
         size_bytes: Its size.
         rows: The number of its rows.
+        values: The values of the partition columns, which all of its rows have and no data file stores.
     """
 
     name: str
     size_bytes: int
     rows: int
+    values: Values = ()
 
 
 def all_files(table: Path, version: int) -> list[LiveFile]:
     """The data files of a table at a version."""
-    actions = pa.table(opened_table(table, version).get_add_actions(flatten=True))
-    return [LiveFile(a["path"], a["size_bytes"], a["num_records"]) for a in actions.to_pylist()]
+    return _files_of(_actions(opened_table(table, version)))
+
+
+def _files_of(actions: pa.Table) -> list[LiveFile]:
+    files = zip(
+        *(actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")),
+        actions[_PARTITION].to_pylist() if _PARTITION in actions.column_names else [None] * actions.num_rows,
+        strict=True,
+    )
+    return [LiveFile(path, size, rows, _values(values)) for path, size, rows, values in files]
+
+
+def _values(values: dict[str, Any] | None) -> Values:
+    return tuple((name, in_log(value)) for name, value in (values or {}).items())
+
+
+def in_log(value: Any) -> str | None:
+    """A value of a partition column as Delta's log has it.
+
+    Example:
+        >>> in_log(date(2013, 1, 1)), in_log(True), in_log(7), in_log(None)
+        ('2013-01-01', 'true', '7', None)
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
@@ -57,12 +89,24 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
     for name in keys.column_names:
         near = pc.and_(near, _may_hold(actions, name, keys[name]))
     comparable_keys, files = comparable(keys), []
-    for action in actions.select(_PLAIN).filter(near).to_pylist():
+    for file in _files_of(actions.filter(near)):
+        of_partition = _in_partition(comparable_keys, file.values)
         with reading(table):
-            holds = _holds(table / action["path"], keys.schema, comparable_keys)
-        if holds:
-            files.append(LiveFile(action["path"], action["size_bytes"], action["num_records"]))
+            if of_partition.num_rows and _holds(data_file(table, file.name), keys.schema, of_partition):
+                files.append(file)
     return files
+
+
+def _in_partition(keys: pa.Table, values: Values) -> pa.Table:
+    """The keys that a file may hold, by its values of the partition columns, without the columns of these."""
+    for name, value in values:
+        if name in keys.column_names:
+            column = keys[name]
+            same = (
+                pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value).cast(column.type))
+            )
+            keys = keys.filter(same).drop_columns([name])
+    return keys
 
 
 def files_between(table: Path, version: int, column: str, start_us: int | None, end_us: int) -> list[str]:
@@ -92,10 +136,16 @@ def _actions(opened: DeltaTable) -> pa.Table:
 
 
 def _statistic(actions: pa.Table, kind: str, column: str) -> Any:
-    """A column's statistic of each file; None where no file has one."""
+    """A column's statistic of each file; None where no file has one. Of a partition column it is the file's value."""
+    kind = _PARTITION if _of_partition(actions, column) else kind
     struct_type = actions.schema.field(kind).type if kind in actions.column_names else None
     place = struct_type.get_field_index(column) if isinstance(struct_type, pa.StructType) else -1
     return None if place < 0 else pc.struct_field(actions[kind], [place])
+
+
+def _of_partition(actions: pa.Table, column: str) -> bool:
+    struct_type = actions.schema.field(_PARTITION).type if _PARTITION in actions.column_names else None
+    return isinstance(struct_type, pa.StructType) and struct_type.get_field_index(column) >= 0
 
 
 def _may_hold(actions: pa.Table, name: str, values: pa.ChunkedArray) -> Any:
@@ -137,11 +187,13 @@ def _holds(file: Path, kinds: pa.Schema, keys: pa.Table) -> bool:
         keys: The keys.
     """
     names = keys.column_names
+    if not names:  # the partition's values are the whole key
+        return True
     rows = data_files([file])
     columns = set(rows.schema.names)
     if not columns.issuperset(names):
         return bool(any(keys[name].null_count for name in names))  # a column that was added later
-    candidates = comparable(rows.to_table(names).cast(kinds))
+    candidates = comparable(rows.to_table(names).cast(pa.schema([kinds.field(name) for name in names])))
     # The remaining rows have a part of some key in each column; they are few where the keys are few.
     for name in names:
         candidates = candidates.filter(pc.is_in(candidates[name], value_set=keys[name].combine_chunks()))

@@ -21,7 +21,7 @@ tombstones), for type 2 all events, since any of them may begin a version once a
 appended to, is read by key, and has to exist as long as the table.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +31,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.arguments import require_list
 from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.layout import Layout, layout_of
 from headwater_streams.base.target import CHANGES_SUFFIX, DeltaTarget
 from headwater_streams.sources.coordinates import COMMIT_FIELDS, ROW_FIELDS
 from headwater_streams.sources.nested import odd_text
@@ -174,6 +175,11 @@ def scd1(
     sequence_by: str,
     apply_as_deletes: str | None = None,
     except_columns: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+    comment: str | None = None,
+    comments: Mapping[str, str] | None = None,
 ) -> ScdTarget:
     """Declares a table that has the newest row of each key (type 1), from change events.
 
@@ -185,6 +191,11 @@ def scd1(
             (origin or topic, partition, offset) counts.
         apply_as_deletes: SQL over the result's columns, as `"op = 'd'"`, that is true for an event that deletes.
         except_columns: Columns of the result that are not the table's, as `["op"]`.
+        partition_by: The columns of the table whose values have folders of their own, see `delta`.
+        cluster_by: Up to four columns by which the rows of its files are sorted, see `delta`.
+        properties: The table's properties, see `delta`.
+        comment: What the table is, for people.
+        comments: What columns of it are, by their names.
 
     Example:
         The change events of Debezium, whose `after` is NULL for a delete (`tombstones.on.delete` should be false)::
@@ -202,7 +213,8 @@ def scd1(
     `<table>__changes` as long as that table exists, so an older event never brings the row back. Rows whose key or
     sequence is NULL go to quarantine.
     """
-    return _scd(1, name, keys, sequence_by, apply_as_deletes, except_columns, None)
+    layout = _layout(name, partition_by, cluster_by, properties, comment, comments)
+    return _scd(1, name, keys, sequence_by, apply_as_deletes, except_columns, None, layout)
 
 
 def scd2(
@@ -213,6 +225,11 @@ def scd2(
     apply_as_deletes: str | None = None,
     except_columns: Sequence[str] = (),
     track_history_columns: Sequence[str] | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+    comment: str | None = None,
+    comments: Mapping[str, str] | None = None,
 ) -> ScdTarget:
     """Declares a table that has every version of each key's row (type 2), from change events.
 
@@ -228,6 +245,11 @@ def scd2(
         apply_as_deletes: SQL over the result's columns that is true for an event that deletes.
         except_columns: Columns of the result that are not the table's.
         track_history_columns: The columns whose change begins a version; by default all but keys and sequence.
+        partition_by: The columns of the table whose values have folders of their own, as `["is_current"]`; see `delta`.
+        cluster_by: Up to four columns by which the rows of its files are sorted, see `delta`.
+        properties: The table's properties, see `delta`.
+        comment: What the table is, for people.
+        comments: What columns of it are, by their names.
 
     Example:
         With `track_history_columns=["city"]` the events of a customer on the left are the rows on the right::
@@ -242,7 +264,33 @@ def scd2(
     Cost: a batch reads the events of its keys in `<table>__changes`, and rewrites the files of the table that hold one
     of its keys.
     """
-    return _scd(2, name, keys, sequence_by, apply_as_deletes, except_columns, track_history_columns)
+    layout = _layout(name, partition_by, cluster_by, properties, comment, comments)
+    return _scd(2, name, keys, sequence_by, apply_as_deletes, except_columns, track_history_columns, layout)
+
+
+def _layout(
+    name: str,
+    partition_by: Sequence[str],
+    cluster_by: Sequence[str],
+    properties: Mapping[str, object] | None,
+    comment: str | None,
+    comments: Mapping[str, str] | None,
+) -> Layout:
+    layout = layout_of(
+        name,
+        partition_by=partition_by,
+        cluster_by=cluster_by,
+        properties=properties,
+        comment=comment,
+        comments=comments,
+        replaces_rows=True,
+    )
+    if layout.computed:
+        raise JobDefinitionError(
+            f"table {name!r}: partition_by={str(layout.computed[0])!r}: the columns of a slowly changing dimension are "
+            "those of its events; compute the column in the function, and name it"
+        )
+    return layout
 
 
 def _scd(
@@ -253,6 +301,7 @@ def _scd(
     apply_as_deletes: str | None,
     except_columns: Sequence[str],
     track: Sequence[str] | None,
+    layout: Layout,
 ) -> ScdTarget:
     for what, listed in (
         ("keys", keys),
@@ -268,6 +317,7 @@ def _scd(
         name,
         tuple(keys),
         "update",
+        layout=layout,
         stored_as_scd_type=stored_as,
         sequence_by=sequence_by,
         apply_as_deletes=apply_as_deletes,

@@ -46,7 +46,7 @@ def upsert_rows(
         user_metadata: The ledger entry.
 
     Raises:
-        JobDefinitionError: Two of the rows have the same key.
+        JobDefinitionError: Two of the rows have the same key, or one has a key that the table cannot have.
     """
     new_keys = keyed.select(list(keys))
     _require_distinct(new_keys)
@@ -54,6 +54,7 @@ def upsert_rows(
         transaction = begin()
         if transaction.last_batch(app_id) >= batch:
             return
+        transaction.require_writable(new_keys)
         try:
             touched = transaction.files_with(new_keys)
             written = transaction.write(_replaced(transaction, touched, df, keys, updates))

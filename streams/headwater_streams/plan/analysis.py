@@ -27,6 +27,7 @@ from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
 from headwater_streams.plan.exploding import Exploding, exploding_of
 from headwater_streams.plan.job import Job
+from headwater_streams.plan.laid_out import layout_problems
 from headwater_streams.plan.plan import Chain, JobPlan
 from headwater_streams.plan.record_columns import (
     named_record_columns,
@@ -87,8 +88,25 @@ def analyse(
         written: How their rows are written.
 
     Raises:
-        JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
+        JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed; or a
+            table cannot be laid out as the job declares it.
     """
+    plan = _with_record_columns(job, spark, tables, written)
+    if plan.chain:  # its last part is analysed by itself
+        return plan
+    with _located_errors(job, "layout" if "layout" in job.places else "target"):
+        for target in job.targets:
+            schema = plan.schemas[target.name]
+            problems = [*layout_problems(target.name, target.layout, schema, times=plan.times)]
+            if problems:
+                raise JobDefinitionError(f"job {job.name!r}: {'; '.join(problems)}")
+    return plan
+
+
+def _with_record_columns(
+    job: Job, spark: SparkSession, tables: Mapping[str, T.StructType], written: Mapping[str, WrittenAs]
+) -> JobPlan:
+    """The plan of a job with the records' own columns that it names, see `analyse`."""
     job = with_record(job, named_record_columns(job))
     while True:
         try:
@@ -104,10 +122,7 @@ def analyse(
 
 
 def _analyse(
-    job: Job,
-    spark: SparkSession,
-    tables: Mapping[str, T.StructType],
-    written: Mapping[str, WrittenAs],
+    job: Job, spark: SparkSession, tables: Mapping[str, T.StructType], written: Mapping[str, WrittenAs]
 ) -> JobPlan:
     schemas = own_schemas(job, tables)
     placed = {name for name, declared in job.inputs.items() if _has_row(declared, tables)}
@@ -261,7 +276,7 @@ def _function_error(job: Job, error: Exception) -> JobDefinitionError:
     else:
         reason = f"{type(error).__name__}: {error}"
     line = 0 if job.text else _line_of(job, error)
-    place = f"{job.function.__code__.co_filename}, line {line}: " if line else ""
+    place = f"{job.code.co_filename}, line {line}: " if line else ""
     return JobDefinitionError(f"job {job.name!r}: {place}{reason}")
 
 
@@ -334,7 +349,7 @@ def _refuse_branches(job: Job) -> NoReturn:
 
 def _line_of(job: Job, error: BaseException) -> int:
     """The innermost line of the function's file that an error passed through; 0 if it came from elsewhere."""
-    file = job.function.__code__.co_filename
+    file = job.code.co_filename
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     return lines[-1] if lines else 0
 

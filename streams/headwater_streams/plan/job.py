@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Literal, TypeVar
 
 from pyspark.sql import DataFrame
@@ -17,6 +18,7 @@ from headwater_streams.base.topics import of_several_clusters
 from headwater_streams.delta.scd_target import ScdTarget
 from headwater_streams.operators.dedup import Dedup
 from headwater_streams.operators.windows.spec import WindowSpec
+from headwater_streams.plan.laid_out import with_layout
 from headwater_streams.plan.reached import functions_of, reached, tree_of
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.lookup import LookupInput
@@ -148,6 +150,12 @@ class Job:
         return tuple(self.branches.values()) or (self.target,)
 
     @property
+    def code(self) -> CodeType:
+        """The code of the user's own function, with its file and line."""
+        code: CodeType = inspect.unwrap(self.function).__code__
+        return code
+
+    @property
     def other_tables(self) -> tuple[str, ...]:
         """The tables beside the target that its batches are written to and that a rebuild empties with it."""
         changes = (self.target.changes_table,) if isinstance(self.target, ScdTarget) else ()
@@ -240,6 +248,9 @@ class Job:
             declaration += repr(computed)
         if self.keeps:
             declaration += repr(self.keeps)
+        partitions = {t.name: t.layout.computed for t in self.targets if t.layout.partition_by}
+        if any(partitions.values()):
+            declaration += repr(partitions)
         return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
 
 
@@ -432,7 +443,7 @@ def bind(function: Callable[..., Any]) -> Job:
     targets = declaration.targets
     return Job(
         declaration.name,
-        function,
+        with_layout(function, targets),
         inputs,
         next(iter(targets.values())),
         declaration.dedup,

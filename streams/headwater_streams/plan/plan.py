@@ -10,7 +10,7 @@ from headwater_streams.delta.scd_target import ScdTarget
 from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import Place
-from headwater_streams.operators.windows.spec import WindowSpec
+from headwater_streams.operators.windows.spec import WINDOW_END, WindowSpec
 from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.job import Job
 from headwater_streams.sources.coordinates import (
@@ -128,6 +128,16 @@ class JobPlan:
         """The columns of each table that the job writes, the target's first."""
         results = self.branches or {self.job.target.name: self.result}
         return {table: self._with_own(table, result) for table, result in results.items()}
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns that say when a row of the result happened, by their names in the job's inputs: the event times
+        of rows, a window's end."""
+        if self.kind == "window":
+            return (WINDOW_END,)
+        if isinstance(self.operator, IntervalJoin | AsOf):
+            return (self.operator.left_time, self.operator.right_time)
+        return tuple(each.event_time for each in self.job.inputs.values() if each.event_time is not None)
 
     @property
     def changes_schema(self) -> dict[str, T.StructType]:

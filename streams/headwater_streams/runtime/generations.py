@@ -33,13 +33,14 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.positions import Positions, beyond_end, next_offsets
 from headwater_streams.runtime.readers import read_beyond
-from headwater_streams.runtime.tables import prepare_tables, tables_of
+from headwater_streams.runtime.tables import layout_of_table, prepare_tables, tables_of
 from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
 from headwater_streams.sources.reader import Starts
 from headwater_streams.sources.topic_metadata import changed_ids
 from headwater_streams.spark.checkpoint import is_committed, last_planned, read_offsets
 from headwater_streams.spark.checkpoint_damage import checkpoint_damage
 from headwater_streams.spark.run_facts import facts_of_last_run
+from headwater_streams.storage.delta_files import partition_columns
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.files import remove_tree
 from headwater_streams.storage.home import Home
@@ -334,9 +335,9 @@ def _why_halfway(context: StageContext, job: Job, name: str) -> str | None:
 
 
 def _take_columns(context: StageContext, plan: JobPlan) -> None:
-    """Gives emptied tables the job's columns, where one has another type now.
+    """Gives emptied tables the job's columns and partitions, where one has another type or there are others now.
 
-    A driver that dies before it leaves the old columns, which the job's next start refuses.
+    A driver that dies before it leaves the old ones, which the job's next start refuses.
     """
     for name, schema in tables_of(plan).items():
         path = context.home.table(name)
@@ -346,9 +347,11 @@ def _take_columns(context: StageContext, plan: JobPlan) -> None:
             f.name: f.dataType for f in context.spark.read.format("delta").load(str(path)).schema.fields
         }
         differs = any(existing.get(f.name, f.dataType) != f.dataType for f in schema.fields)
+        partitions = layout_of_table(plan, name).partition_columns
+        differs = differs or partition_columns(path) != partitions
         if differs and not context.transaction(path).all_files():
-            empty = context.spark.createDataFrame([], schema)
-            empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
+            empty = context.spark.createDataFrame([], schema).write.format("delta").partitionBy(*partitions)
+            empty.mode("overwrite").option("overwriteSchema", "true").save(str(path))
 
 
 def clear_sides(context: StageContext, job: Job, generation: int) -> None:

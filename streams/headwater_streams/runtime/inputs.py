@@ -35,7 +35,7 @@ from headwater_streams.runtime.replaced import (
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import Starts
 from headwater_streams.spark.checkpoint import BatchOffsets, next_version, version_read
-from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_files import data_file, opened_table
 from headwater_streams.storage.delta_rows import table_id
 
 _NO_LIMIT = str(2**31 - 1)
@@ -168,7 +168,7 @@ class InputReader:
                 f"job {self.job!r}: version {version} of {self.declared.name} cannot be read, whose rows are needed "
                 f"again: {error}; rebuild the job's table by a new generation"
             ) from error
-        return read_files(self._context.spark, self.schema, [self.path / name for name in near])
+        return read_files(self._context.spark, self.schema, [data_file(self.path, name) for name in near])
 
     def newest_until(self, version: int) -> int | None:
         """The greatest event time that a table's commits before a version had seen, in microseconds; None where they do
@@ -230,7 +230,7 @@ class InputReader:
                 versions=versions,
                 left_out=tuple(commit.version for commit in left_out),
             ),
-            tuple(str(self.path / path) for path in added),
+            tuple(str(data_file(self.path, path)) for path in added),
             max(times, default=None),
         )
 

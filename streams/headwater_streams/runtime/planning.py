@@ -192,7 +192,7 @@ def _worded_error(job: Job, error: StreamsError) -> StreamsError:
     if not job.text or not isinstance(error, JobDefinitionError):
         return error
     about = f"job {job.name!r}: "
-    message, code = job.worded(str(error)).removeprefix(about), job.function.__code__
+    message, code = job.worded(str(error)).removeprefix(about), job.code
     if code.co_filename not in message:
         message = f"{code.co_filename}, line {code.co_firstlineno}: {message}"
     worded = JobDefinitionError(about + message)

@@ -3,9 +3,15 @@
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import IncompatibleTableError
+from headwater_streams.base.layout import PLAIN, Layout
 from headwater_streams.base.names import plain_name, twins
 from headwater_streams.base.target import declared_name
-from headwater_streams.delta.delta_table import column_problems, ensure_table, name_problems
+from headwater_streams.delta.delta_table import (
+    column_problems,
+    ensure_table,
+    layout_problems_of,
+    name_problems,
+)
 from headwater_streams.delta.side import late_schema, quarantine_schema
 from headwater_streams.ledger.log import writer_of
 from headwater_streams.plan.job import Job
@@ -20,7 +26,7 @@ def prepare_tables(context: StageContext, plan: JobPlan) -> None:
         IncompatibleTableError: A column is there with a type that cannot hold the job's.
     """
     for name, schema in tables_of(plan).items():
-        ensure_table(context.spark, context.home.table(name), name, schema)
+        ensure_table(context.spark, context.home.table(name), name, schema, layout_of_table(plan, name))
 
 
 def require_tables(context: StageContext, plan: JobPlan) -> None:
@@ -39,6 +45,7 @@ def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
     problems, existing = name_problems_of(plan), context.home.tables()
     for name, schema in tables_of(plan).items():
         problems += column_problems(context.home.table(name), name, schema)
+        problems += layout_problems_of(context.home.table(name), name, layout_of_table(plan, name))
         for _, twin in twins([name], existing):
             problems.append(
                 f"{name}: the home has a table {twin}, which is the same name in SQL; take that one, or another"
@@ -77,6 +84,11 @@ def other_writer(context: StageContext, job: Job, table: str) -> str | None:
     """The job, if it is another one, that has written to a job's table last."""
     writer = writer_of(context.home.table(table))
     return writer if writer != job.name else None
+
+
+def layout_of_table(plan: JobPlan, table: str) -> Layout:
+    """How one of a job's tables is laid out; those beside its targets are plain."""
+    return next((target.layout for target in plan.job.targets if target.name == table), PLAIN)
 
 
 def tables_of(plan: JobPlan) -> dict[str, T.StructType]:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from headwater_streams.base.layout import FILE_RETENTION, LOG_RETENTION, retention
 from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
@@ -20,7 +21,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.progress import PROGRESS_TABLE
 from headwater_streams.storage.damage import DamagedFileError
-from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_files import opened_table, properties_of
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import remove_rows
 from headwater_streams.storage.home import Home
@@ -37,6 +38,9 @@ class Upkeep:
         every: After how many commits of a table its small files are compacted.
         files_kept_h: For how many hours files that no version needs any more are kept, for readers of old versions.
         log_kept_days: For how many days Delta's log is kept; the ledger's copy answers for what came before.
+
+    A table's own properties, `delta.deletedFileRetentionDuration` and `delta.logRetentionDuration`, go before the
+    latter two.
     """
 
     every: int = 100
@@ -77,11 +81,14 @@ class TableUpkeep:
             if compacting:
                 compact(path)
             if removing:
-                vacuum(home, name, self._upkeep.files_kept_h)
-            if compacting and removing:
-                clean_log(
-                    home, name, older_than=datetime.now(UTC) - timedelta(days=self._upkeep.log_kept_days)
+                properties = properties_of(path)
+                files_kept = retention(properties, FILE_RETENTION) or timedelta(
+                    hours=self._upkeep.files_kept_h
                 )
+                vacuum(home, name, files_kept // timedelta(hours=1))
+            if compacting and removing:
+                log_kept = retention(properties, LOG_RETENTION) or timedelta(days=self._upkeep.log_kept_days)
+                clean_log(home, name, older_than=datetime.now(UTC) - log_kept)
         except (DeltaError, OSError, DamagedFileError) as error:
             _log.warning("job %r: upkeep of %s: %s", self._job.name, name, error)
 

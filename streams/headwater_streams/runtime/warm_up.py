@@ -50,6 +50,7 @@ from headwater_streams.spark.checkpoint import (
     table_offset,
 )
 from headwater_streams.spark.watermark import batch_metadata
+from headwater_streams.storage.delta_files import data_file
 from headwater_streams.storage.files import exists, remove_tree
 
 _US_PER_MS = 1000
@@ -338,7 +339,7 @@ def _require_commits(reader: InputReader, source: SourceRange) -> None:
     since, until = source.versions
     reader.require_commits(since)
     added = (c.added_paths for c in commits(reader.path, since=since, until=until) if c.is_append)
-    gone = [path for paths in added for path in paths if not exists(reader.path / path)]
+    gone = [path for paths in added for path in paths if not exists(data_file(reader.path, path))]
     if gone:
         raise DataLossError(
             f"job {reader.job!r}: the state is made of versions [{since}, {until}) of {source.table}, and {len(gone)} "

@@ -51,12 +51,14 @@ class Snapshot:
         files: The `add` actions of its files.
         schema: Its columns, as Delta writes them.
         marks: Its transaction marks, by their application ids.
+        partition_columns: The columns that it is partitioned by.
     """
 
     table: Path
     files: Sequence[Mapping[str, Any]]
     schema: str
     marks: Mapping[str, int]
+    partition_columns: tuple[str, ...] = ()
 
 
 def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
@@ -67,7 +69,8 @@ def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: b
     adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
     files = [json.loads(add) for add in adds]
     marks = {txn.appId(): int(txn.version()) for txn in to_list(snapshot.setTransactions())}
-    return Snapshot(table, files, snapshot.metadata().schemaString(), marks)
+    metadata = json.loads(snapshot.metadata().json())["metaData"]
+    return Snapshot(table, files, metadata["schemaString"], marks, tuple(metadata["partitionColumns"]))
 
 
 class OpenTransaction:
@@ -88,6 +91,16 @@ class OpenTransaction:
         """The table's columns at that version, as Delta writes them."""
         return str(self._transaction.metadata().schemaString())
 
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that the table is partitioned by at that version."""
+        return tuple(self._metadata["partitionColumns"])
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
+        metadata: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
+        return metadata
+
     def reads_mark(self, app_id: str) -> None:
         """Makes the commit conflict with every other one of this application id."""
         self._transaction.readTxn().addOne(app_id)  # as txnVersion does, which also rebuilds the state
@@ -101,12 +114,13 @@ class OpenTransaction:
         written = self._transaction.writeFiles(rows._jdf)  # noqa: SLF001 - PySpark's only door to the plan
         return [json.loads(action.json()) for action in to_list(written)]
 
-    def set_schema(self, schema: str) -> None:
-        """Gives the table these columns, from the commit on."""
-        metadata = json.loads(self._transaction.metadata().json())["metaData"]
-        self._transaction.updateMetadata(
-            self._action({"metaData": metadata | {"schemaString": schema}}), False
-        )
+    def set_columns(self, schema: str, partition_columns: Sequence[str]) -> None:
+        """Gives the table these columns and partitions, from the commit on; to be called before `write`.
+
+        All files of the table that the commit does not remove must have these partitions.
+        """
+        changed = {"schemaString": schema, "partitionColumns": list(partition_columns)}
+        self._transaction.updateMetadata(self._action({"metaData": self._metadata | changed}), False)
 
     def commit_batch(
         self, actions: Sequence[Action], app_id: str, batch: int, user_metadata: str, *, updates: bool

@@ -39,6 +39,16 @@ def opened_table(table: Path, version: int | None = None) -> DeltaTable:
         return DeltaTable(str(table), version=version)
 
 
+def partition_columns(table: Path, version: int | None = None) -> tuple[str, ...]:
+    """The columns that a table is partitioned by at a version, the newest by default."""
+    return tuple(opened_table(table, version).metadata().partition_columns)
+
+
+def properties_of(table: Path) -> dict[str, str]:
+    """A table's properties, by their names."""
+    return dict(opened_table(table).metadata().configuration)
+
+
 @contextmanager
 def reading(table: Path) -> Iterator[None]:
     """Reads a table in the block: an error that comes of damage is raised as that.
@@ -94,10 +104,16 @@ def table_damage(table: Path, *, with_contents: bool = True) -> DamagedFileError
     return None
 
 
+def data_file(table: Path, name: str) -> Path:
+    """The path of a data file by its name in the log, which is part of a URI: the folder `city=Rome%2FOstia` is
+    `city=Rome%252FOstia` there."""
+    return table / (unquote(name) if "%" in name else name)
+
+
 def _in_folder(table: Path, name: str) -> Path:
-    """The path of a data file. A log has names as parts of a URI; other tools may have quoted them."""
+    """The same; other tools may not have quoted the name."""
     plain = table / name
-    return plain if plain.exists() or not (table / unquote(name)).exists() else table / unquote(name)
+    return plain if plain.exists() else data_file(table, name)
 
 
 def _wrong_with(path: Path, size_bytes: int, *, with_contents: bool) -> str | None:

@@ -137,6 +137,7 @@ def link(source: Path, target: Path) -> None:
     """
     if target.exists():
         return
+    target.parent.mkdir(parents=True, exist_ok=True)  # a partition has a folder of its own
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without links

@@ -28,6 +28,7 @@ from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import Verdict, passing
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra, ExtraValues
+from headwater_streams.base.layout import partitioned_by
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import REBUILT, ensure_table
 from headwater_streams.delta.file_swap import FileSwap
@@ -37,7 +38,7 @@ from headwater_streams.operators.dedup.memory import SEEN_TABLE, take_over
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.spark.delta_log import Snapshot, snapshot_of
-from headwater_streams.storage.files import matching, remove, remove_tree
+from headwater_streams.storage.files import files_below, remove, remove_tree
 
 
 def swap(
@@ -77,7 +78,8 @@ def swap(
         for name, made_table in made_anew.items():  # one that the job did not have before
             if not next_commit(context.home.table(name)):
                 schema = T.StructType.fromJson(json.loads(made_table.schema))
-                ensure_table(context.spark, context.home.table(name), name, schema)
+                layout = partitioned_by(made_table.partition_columns)
+                ensure_table(context.spark, context.home.table(name), name, schema, layout)
         rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
@@ -151,6 +153,9 @@ def _proved(
 
 def _let_go(folder: BackfillFolder) -> None:
     """Removes what the table has now, too; the shadow's logs stay: they are the ledger of what was swapped in."""
-    for file in matching(folder.rebuilt / "tables", "*/*/*.parquet"):
-        remove(file)
+    for file in files_below(
+        folder.rebuilt / "tables", "*.parquet"
+    ):  # those of a partition are in a folder of its own
+        if file.parent.name != "_delta_log":
+            remove(file)
     remove_tree(folder.rebuilt / "checkpoints")

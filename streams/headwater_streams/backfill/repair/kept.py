@@ -10,9 +10,11 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.values import FolderRecord
 from headwater_streams.backfill.verdict import Finding
+from headwater_streams.base.layout import partitioned_by
 from headwater_streams.delta.delta_table import ensure_table, read_files
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap, live_files
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.storage.delta_files import data_file, partition_columns
 from headwater_streams.storage.files import remove_tree
 
 
@@ -76,7 +78,8 @@ def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillP
     folder.remove(KeptFiles)
     remove_tree(folder.kept)
     if mixed:
-        ensure_table(context.spark, folder.kept, "the rows to keep", transaction.schema)
+        layout = partitioned_by(partition_columns(context.home.table(planned.target), transaction.version))
+        ensure_table(context.spark, folder.kept, "the rows to keep", transaction.schema, layout)
         copies = context.transaction(folder.kept)
         copies.commit(planned.app_id, 0, "", copies.write(transaction.rest(affected, mixed)))
     return _noted(folder, Kept(rows=CopiedRows(folder.kept, mixed), counts=counts, proved=False))
@@ -94,8 +97,8 @@ def prove_kept(context: StageContext, folder: BackfillFolder, planned: BackfillP
         )
     table, affected = context.home.table(planned.target), planned.affected.condition()
     schema = FileSwap(context.spark, table).schema
-    files = [table / name for name in sorted(kept.rows.files)]
-    copies = [folder.kept / add["path"] for add in live_files(folder.kept)]
+    files = [data_file(table, name) for name in sorted(kept.rows.files)]
+    copies = [data_file(folder.kept, add["path"]) for add in live_files(folder.kept)]
     _, wanted = content_of(read_files(context.spark, schema, files), affected)
     _, found = content_of(read_files(context.spark, schema, copies), affected)
     same = wanted == found

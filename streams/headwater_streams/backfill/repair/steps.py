@@ -16,6 +16,7 @@ from headwater_streams.backfill.repair.windows.folding import Replayed
 from headwater_streams.backfill.repair.windows.kinds import Replay, replay_of
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.base.extra import Extra, ExtraValues
+from headwater_streams.base.layout import partitioned_by
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.delta.delta_table import (
     DeltaTransaction,
@@ -32,6 +33,7 @@ from headwater_streams.runtime.stages.failing_rows import FailingByInput, known_
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.sources.problems import Problem
+from headwater_streams.storage.delta_files import partition_columns
 from headwater_streams.storage.files import exists
 
 CHUNK = "chunk"
@@ -103,8 +105,10 @@ def _who(backfill: BackfillPlan, chunk: Chunk) -> str:
 
 
 def _make_shadow(context: StageContext, backfill: BackfillPlan, folder: BackfillFolder) -> None:
-    schema = read_version(context.spark, context.home.table(backfill.target), backfill.base_version).schema
-    ensure_table(context.spark, folder.shadow, f"the shadow of {backfill.target}", schema)
+    table = context.home.table(backfill.target)
+    schema = read_version(context.spark, table, backfill.base_version).schema
+    layout = partitioned_by(partition_columns(table, backfill.base_version))
+    ensure_table(context.spark, folder.shadow, f"the shadow of {backfill.target}", schema, layout)
 
 
 def _write_rejected(

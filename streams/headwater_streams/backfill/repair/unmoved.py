@@ -16,6 +16,7 @@ from headwater_streams.delta.file_swap import live_files
 from headwater_streams.delta.live_files import LiveFile, all_files
 from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.storage.delta_files import data_file
 from headwater_streams.storage.files import exists, is_same_file
 
 
@@ -42,7 +43,7 @@ def is_unmoved(context: StageContext, table: Path, affected: Column, since: int,
         return True
     now = read_version(context.spark, table, version)
     if not any(commit.removed_files for commit in newer):
-        added = [table / path for commit in newer for path in commit.added_paths]
+        added = [data_file(table, path) for commit in newer for path in commit.added_paths]
         if all(exists(file) for file in added):
             return not added or read_files(context.spark, now.schema, added).filter(affected).isEmpty()
     known = read_version(context.spark, table, since)
@@ -77,7 +78,7 @@ def proof_of(
         or _same_outside(now, table, affected, replaced, rewritten),
         "inside_is_the_shadow": after.keys() >= set(made)
         and inside == sum(after[name].rows for name in made)
-        and all(_is_same(table / name, shadow / name) for name in made),
+        and all(_is_same(data_file(table, name), data_file(shadow, name)) for name in made),
     }
 
 
@@ -92,7 +93,7 @@ def _came_as_proved(
     return (
         mixed == kept.rows.files
         and {file.name for file in rewritten} == copies
-        and all(_is_same(table / name, kept.rows.table / name) for name in copies)
+        and all(_is_same(data_file(table, name), data_file(kept.rows.table, name)) for name in copies)
     )
 
 
@@ -103,10 +104,10 @@ def _same_outside(
     if not replaced:
         return True
     spark, schema = now.sparkSession, now.schema
-    kept = read_files(spark, schema, [table / file.name for file in replaced]).filter(~affected)
+    kept = read_files(spark, schema, [data_file(table, file.name) for file in replaced]).filter(~affected)
     if not rewritten:
         return kept.isEmpty()
-    again = read_files(spark, schema, [table / file.name for file in rewritten])
+    again = read_files(spark, schema, [data_file(table, file.name) for file in rewritten])
     return content_of(kept, affected) == content_of(again, affected)
 
 

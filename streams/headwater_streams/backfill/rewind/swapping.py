@@ -37,6 +37,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.spark.checkpoint import is_committed
 from headwater_streams.spark.delta_log import Snapshot, snapshot_of
+from headwater_streams.storage.delta_files import data_file
 from headwater_streams.storage.files import exists
 
 
@@ -56,7 +57,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
         for name, snapshot in snapshots.items()
         for file in (add["path"] for add in snapshot.files)
     ]
-    gone = [f"{name}/{file}" for name, file in files if not exists(context.home.table(name) / file)]
+    gone = [f"{name}/{file}" for name, file in files if not exists(data_file(context.home.table(name), file))]
     checkpoint = context.home.checkpoint(planned.job, planned.origin)
     there = is_committed(checkpoint, planned.batch)
     versions = ", ".join(

@@ -26,6 +26,7 @@ from headwater_streams.ledger.shared import (
     shares_coordinates,
     tables_read,
 )
+from headwater_streams.storage.delta_files import data_file
 from headwater_streams.storage.delta_rows import data_files, dataset_of
 from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
@@ -224,7 +225,7 @@ def _written(path: Path, commit: Commit, places: pa.Schema) -> pa.Table | None:
 
     A commit without a row has no file.
     """
-    files = [path / name for name in commit.added_paths]
+    files = [data_file(path, name) for name in commit.added_paths]
     if not all(exists(file) for file in files) or (commit.rows_added and not files):
         return None
     written = places.append(_GENERATION)

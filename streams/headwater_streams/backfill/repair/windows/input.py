@@ -21,6 +21,7 @@ from headwater_streams.sources.coordinates import ROW_COLUMNS, SEEN_UNTIL
 from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.spark.columns import col
+from headwater_streams.storage.delta_files import data_file
 
 CLOSED_US = "_closed_us"
 """Windows that end here or before were closed when the row came, in microseconds."""
@@ -83,7 +84,7 @@ class WindowInput:
         path, time = self.context.home.table(self.pinned.table), self.plan.window.time
         # By their files: Delta would look for these with a Spark job each time that the rows are read.
         near = files_between(path, self.pinned.version, time, start_us, end_us)
-        found = read_files(self.context.spark, rows.schema, [path / name for name in near])
+        found = read_files(self.context.spark, rows.schema, [data_file(path, name) for name in near])
         start, end = (F.timestamp_micros(F.lit(at_us)) for at_us in (start_us, end_us))
         return found.filter((col(time) >= start) & (col(time) < end))
 

@@ -1,0 +1,170 @@
+"""Partitioned tables without Spark: how they are made, which of their files hold a key, names of odd folders."""
+
+import json
+import urllib.parse
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+import headwater as hw
+from headwater_streams.base.errors import IncompatibleTableError
+from headwater_streams.delta.compaction import compact
+from headwater_streams.delta.delta_table import ensure_table, remove_action
+from headwater_streams.delta.live_files import all_files, files_with
+from headwater_streams.storage.delta_files import data_file, partition_columns, properties_of
+from headwater_streams.storage.delta_rows import dataset_of
+
+NO_SPARK = cast(SparkSession, None)  # only a column that comes to a table needs a session
+COLUMNS = T.StructType.fromDDL("id BIGINT, city STRING, day DATE")
+_ROWS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("day", pa.date32())])
+
+
+def _day(number: int | None) -> date | None:
+    return None if number is None else date(2013, 1, number)
+
+
+def _made(path: Path, **layout: Any) -> Path:
+    ensure_table(NO_SPARK, path, "silver.orders", COLUMNS, hw.delta("silver.orders", **layout).layout)
+    return path
+
+
+def _append(table: Path, *rows: tuple[int, str | None, int | None]) -> int:
+    columns = [[row[0] for row in rows], [row[1] for row in rows], [_day(row[2]) for row in rows]]
+    write_deltalake(str(table), pa.table(columns, schema=_ROWS), mode="append")
+    return DeltaTable(str(table)).version()
+
+
+def test_new_table_has_what_its_layout_says_and_the_protocol_of_every_reader(tmp_path: Path) -> None:
+    properties = {"delta.logRetentionDuration": "60 days", "team": "sales"}
+    table = _made(
+        tmp_path / "t",
+        partition_by=["day"],
+        cluster_by=["id"],
+        properties=properties,
+        comment="all orders",
+        comments={"id": "its number"},
+        keep="90 days",
+    )
+    opened = DeltaTable(str(table))
+    assert partition_columns(table) == ("day",)
+    assert opened.metadata().description == "all orders"
+    stored = properties_of(table)
+    assert stored["delta.logRetentionDuration"] == "interval 60 days"
+    assert (stored["team"], stored["headwater.clusterBy"], stored["headwater.keep"]) == (
+        "sales",
+        "id",
+        "90 days",
+    )
+    (commented,) = [f for f in json.loads(opened.schema().to_json())["fields"] if f["metadata"]]
+    assert (commented["name"], commented["metadata"]) == ("id", {"comment": "its number"})
+    protocol = opened.protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+
+
+def test_table_takes_new_properties_and_comments_and_nothing_a_second_time(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["day"])
+    assert DeltaTable(str(table)).version() == 0
+    changed = {"comment": "new", "comments": {"city": "where"}, "properties": {"team": "sales"}}
+    for _ in range(2):
+        _made(table, partition_by=["day"], **changed)
+        opened = DeltaTable(str(table))
+        assert opened.version() == 3
+        assert (opened.metadata().description, properties_of(table)["team"]) == ("new", "sales")
+        assert json.loads(opened.schema().to_json())["fields"][1]["metadata"] == {"comment": "where"}
+    assert partition_columns(table) == ("day",)
+
+
+def test_table_with_other_partitions_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["day"])
+    with pytest.raises(
+        IncompatibleTableError, match="is partitioned by day, and the job declares it not partitioned"
+    ):
+        _made(table, comment="new")
+    assert DeltaTable(str(table)).version() == 0
+
+
+def test_files_with_a_key_are_those_of_its_partition(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["day"])
+    version = _append(table, (1, "Rome", 1), (1, "Rome", 2), (2, "Rome", 2), (1, "Rome", None))
+    by_day = {dict(file.values)["day"]: file for file in all_files(table, version)}
+    assert set(by_day) == {"2013-01-01", "2013-01-02", None}
+
+    def found(*keys: tuple[int, int | None]) -> list[str | None]:
+        wanted = pa.table(
+            {"id": [k[0] for k in keys], "day": pa.array([_day(k[1]) for k in keys], pa.date32())}
+        )
+        return sorted((dict(file.values)["day"] for file in files_with(table, version, wanted)), key=str)
+
+    assert found((1, 2)) == ["2013-01-02"]
+    assert found((2, 1)) == [], "that id is in another partition"
+    assert found((1, None)) == [None]
+    assert found((2, 2), (1, 1)) == ["2013-01-01", "2013-01-02"]
+    days = pa.table({"day": pa.array([_day(2), None], pa.date32())})
+    assert {dict(file.values)["day"] for file in files_with(table, version, days)} == {"2013-01-02", None}
+
+
+def test_files_of_other_partitions_are_not_opened(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["day"])
+    version = _append(table, (1, "Rome", 1), (1, "Rome", 2))
+    (first,) = [f for f in all_files(table, version) if dict(f.values)["day"] == "2013-01-01"]
+    data_file(table, first.name).unlink()
+    wanted = pa.table({"id": [1], "day": pa.array([_day(2)], pa.date32())})
+    assert [dict(file.values)["day"] for file in files_with(table, version, wanted)] == ["2013-01-02"]
+
+
+def test_removed_file_names_its_partition(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["day", "city"])
+    version = _append(table, (1, None, 1))
+    (file,) = all_files(table, version)
+    assert remove_action(file)["remove"]["partitionValues"] == {"day": "2013-01-01", "city": None}
+
+
+CITIES = ["a b:/", "Zürich", "x=y", "50%", "a~b", "r&d", "(x)", "a+b", "q;w", "<t>|`", "$1,2@!", "tab\t"]
+
+
+def _folder(value: str) -> str:
+    """The name of a partition's folder as Spark makes it."""
+    escaped = "\"#%'*/:=?\\\x7f{[]^"
+    return "city=" + "".join(f"%{ord(c):02X}" if c in escaped or ord(c) < 32 else c for c in value)
+
+
+def test_folders_of_odd_values_are_found_compacted_and_kept_by_vacuum(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["city"])
+    adds = []
+    for number, city in enumerate(CITIES):
+        for part in range(2):
+            name = f"{_folder(city)}/part-{number}-{part}.c000.snappy.parquet"
+            (table / name).parent.mkdir(exist_ok=True)
+            pq.write_table(pa.table({"id": [number], "day": pa.array([None], pa.date32())}), table / name)
+            add = {
+                "path": urllib.parse.quote(name, safe="/=~!$&'()*+,;:@-._"),
+                "partitionValues": {"city": city},
+                "size": (table / name).stat().st_size,
+                "modificationTime": 0,
+                "dataChange": True,
+                "stats": json.dumps({"numRecords": 1}),
+            }
+            adds.append(json.dumps({"add": add}))
+    (table / "_delta_log" / f"{1:020d}.json").write_text("\n".join(adds))
+
+    def rows() -> list[str]:
+        return sorted(row["city"] for row in dataset_of(table).to_table().to_pylist())
+
+    expected = sorted(city for city in CITIES for _ in range(2))
+    assert rows() == expected
+    for file in all_files(table, 1):
+        assert data_file(table, file.name).exists()
+        city = dict(file.values)["city"]
+        found = files_with(table, 1, pa.table({"city": [city], "id": [CITIES.index(str(city))]}))
+        assert file in found
+        assert len(found) == 2
+    assert compact(table) == 22, "all but those of a~b, which deltalake does not find"
+    DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert rows() == expected

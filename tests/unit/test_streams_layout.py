@@ -1,0 +1,162 @@
+"""What a job says of its table's layout: partitions, clustering, properties, comments, age."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import types as T
+
+import headwater as hw
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.layout import (
+    FILE_RETENTION,
+    LOG_RETENTION,
+    Partition,
+    partitioned_by,
+    partitioning_problem,
+    retention,
+)
+from headwater_streams.plan.laid_out import age_column, computed_problem, layout_problems
+
+ORDERS = T.StructType.fromDDL(
+    "order_id STRING, country STRING, cents BIGINT, rate DOUBLE, placed_at TIMESTAMP, lines ARRAY<INT>, day DATE, "
+    "short VARCHAR(3), _topic STRING"
+)
+
+
+def test_layout_of_a_target_is_what_was_said() -> None:
+    layout = hw.delta(
+        "silver.orders",
+        partition_by=["country", "days(placed_at)", "hours(`at.time`)"],
+        cluster_by=["order_id"],
+        properties={
+            "delta.logRetentionDuration": "60 days",
+            "delta.enableChangeDataFeed": True,
+            "team": "sales",
+        },
+        comment="all orders",
+        comments={"cents": "gross"},
+        keep="90 days",
+    ).layout
+    assert layout.partition_columns == ("country", "placed_at_day", "at_time_hour")
+    assert [str(each) for each in layout.computed] == ["days(placed_at)", "hours(at.time)"]
+    assert layout.keep_us == 90 * 24 * 3600 * 10**6
+    assert layout.stored_properties == {
+        "delta.logRetentionDuration": "interval 60 days",
+        "delta.enableChangeDataFeed": "true",
+        "team": "sales",
+        "headwater.clusterBy": "order_id",
+        "headwater.keep": "90 days",
+    }
+
+
+def test_layout_is_not_in_a_target_s_text_which_is_part_of_a_job_s_fingerprint() -> None:
+    assert repr(hw.delta("silver.orders", comment="all")) == repr(hw.delta("silver.orders"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"partition_by": "day"}, "partition_by='day' is not a list; write ['day']"),
+        ({"cluster_by": "day"}, "cluster_by='day' is not a list; write ['day']"),
+        (
+            {"partition_by": ["weeks(at)"]},
+            "there is no weeks(...); write a column, or years(time), months(time)",
+        ),
+        ({"partition_by": ["days(at"]}, "partition_by='days(at' is no column"),
+        ({"partition_by": ["_offset"]}, "partition_by has '_offset', a column of the library's own"),
+        ({"partition_by": ["day", "DAY"]}, "partition_by has 'DAY' twice"),
+        ({"partition_by": ["day"], "cluster_by": ["day"]}, "'day' is in partition_by and in cluster_by"),
+        ({"cluster_by": list("abcde")}, "cluster_by has 5 columns and may have 4"),
+        ({"keep": "3 months"}, "keep='3 months' is not a duration"),
+        (
+            {"properties": {"delta.appendOnly": True}},
+            "would refuse the commits by which a backfill replaces rows",
+        ),
+        ({"properties": {"delta.columnMapping.mode": "name"}}, "readers of protocol 1 would not open it"),
+        ({"properties": {"delta.enableDeletionVectors": "true"}}, "what reads by Arrow"),
+        (
+            {"properties": {"delta.feature.clustering": "supported"}},
+            "tables stay at those that every reader opens",
+        ),
+        ({"properties": {"delta.logRetention": "1 day"}}, "is none that the library knows; there are"),
+        ({"properties": {"delta.logRetentionDuration": "long"}}, "is no duration: 'long'"),
+        ({"properties": {"delta.enableChangeDataFeed": "yes"}}, "is true or false, not 'yes'"),
+        ({"properties": {"headwater.keep": "1 day"}}, "begins with 'headwater.'"),
+        (
+            {"properties": {"delta.enableChangeDataFeed": True}, "mode": "update", "keys": ["id"]},
+            "is for tables that only get rows",
+        ),
+    ],
+)
+def test_layout_that_no_table_can_have_is_refused(declared: dict[str, Any], told: str) -> None:
+    with pytest.raises(JobDefinitionError) as error:
+        hw.delta("silver.orders", **declared)
+    assert told in str(error.value)
+
+
+def test_layout_takes_what_is_switched_off_anyway() -> None:
+    hw.delta("a.b", properties={"delta.enableDeletionVectors": False, "delta.columnMapping.mode": "none"})
+
+
+def test_dimension_has_partitions_of_its_own_columns_only() -> None:
+    target = hw.scd2("dim.c", keys=["id"], sequence_by="at", partition_by=["is_current"], comment="customers")
+    assert (target.layout.partition_columns, target.layout.comment) == (("is_current",), "customers")
+    with pytest.raises(JobDefinitionError, match="compute the column in the function"):
+        hw.scd1("dim.c", keys=["id"], sequence_by="at", partition_by=["days(at)"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"partition_by": ["city"]}, "partition_by has 'city', which is no column of it; it has "),
+        ({"partition_by": ["placed_at"]}, "each value of it would be a folder; partitions are by DATE"),
+        ({"partition_by": ["rate"]}, "'rate', a DOUBLE"),
+        ({"partition_by": ["short"]}, "write STRING"),
+        ({"cluster_by": ["lines"]}, "cluster_by has 'lines', a ARRAY<INT>, which has no order"),
+        ({"comments": {"city": "where"}}, "comments has 'city', which is no column of it"),
+    ],
+)
+def test_layout_that_does_not_fit_the_columns_is_a_sentence(declared: dict[str, Any], told: str) -> None:
+    layout = hw.delta("silver.orders", **declared).layout
+    (problem,) = layout_problems("silver.orders", layout, ORDERS)
+    assert told in problem
+
+
+def test_layout_of_all_columns_or_without_a_time_is_a_sentence() -> None:
+    layout = hw.delta("a.b", partition_by=["day"]).layout
+    days = T.StructType.fromDDL("day DATE, _topic STRING")
+    assert [*layout_problems("a.b", layout, days)] == [
+        "a.b: partition_by has all of its columns, and no data file would have any"
+    ]
+    kept = hw.delta("a.b", keep="9 days").layout
+    (problem,) = layout_problems("a.b", kept, ORDERS, times=("day",))
+    assert "keep='9 days' is by event time, and no column of the table is one" in problem
+    assert not [*layout_problems("a.b", kept, ORDERS, times=("gone", "placed_at"))]
+    assert age_column(("gone", "placed_at"), ORDERS) == "placed_at"
+
+
+def test_partition_that_cannot_be_computed_is_a_sentence() -> None:
+    assert "no column 'at' in the result" in str(computed_problem(Partition("at_day", "at", "days"), ORDERS))
+    assert "a column 'day' already" in str(computed_problem(Partition("day", "placed_at", "days"), ORDERS))
+    assert "'cents' is BIGINT" in str(computed_problem(Partition("cents_day", "cents", "days"), ORDERS))
+    assert "'day' is DATE" in str(computed_problem(Partition("day_hour", "day", "hours"), ORDERS))
+    assert computed_problem(Partition("day_month", "day", "months"), ORDERS) is None
+
+
+def test_table_with_other_partitions_says_what_can_be_done() -> None:
+    declared = hw.delta("silver.orders", partition_by=["days(placed_at)"]).layout
+    assert partitioning_problem("silver.orders", ("placed_at_day",), declared) is None
+    problem = str(partitioning_problem("silver.orders", (), declared))
+    assert problem.startswith(
+        "silver.orders: the table is not partitioned, and the job declares it partitioned by"
+    )
+    assert "headwater backfill plan JOB --rebuild" in problem
+    assert partitioning_problem("silver.orders", ("a", "b"), partitioned_by(("a", "b"))) is None
+
+
+def test_retention_reads_what_delta_writes() -> None:
+    properties = {LOG_RETENTION: "interval 7 days", FILE_RETENTION: "interval 1 month"}
+    assert retention(properties, LOG_RETENTION) == timedelta(days=7)
+    assert retention(properties, FILE_RETENTION) is None
+    assert retention({}, FILE_RETENTION) is None
