@@ -418,3 +418,76 @@ def test_sql_rows_of_a_join_are_not_exploded(tmp_path: Path) -> None:
         "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR LATERAL VIEW explode(lines) x AS line"
     )
     assert "rows are exploded before they are joined" in refused(tmp_path, text)
+
+
+def test_sql_layout_is_written_as_spark_writes_it(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        """CREATE STREAMING TABLE silver.orders (
+          placed_at COMMENT 'when it''s placed',
+          CONSTRAINT has_id EXPECT (order_id IS NOT NULL),
+          cents COMMENT 'gross'
+        )
+        USING DELTA
+        PARTITIONED BY (days(placed_at), country)
+        CLUSTER BY (order_id)
+        COMMENT 'all orders'
+        TBLPROPERTIES ('delta.logRetentionDuration' = '60 days', team = 'sales')
+        WITH (keep = '90 days')
+        AS SELECT order_id, country, cents, placed_at FROM topic('orders', schema => 'order_id STRING, country STRING,
+          cents BIGINT, placed_at TIMESTAMP', event_time => 'placed_at');""",
+    )
+    layout = job.target.layout
+    assert layout.partition_columns == ("placed_at_day", "country")
+    assert (layout.cluster_by, layout.comment, layout.keep) == (("order_id",), "all orders", "90 days")
+    assert layout.properties == (("delta.logRetentionDuration", "interval 60 days"), ("team", "sales"))
+    assert layout.comments == (("placed_at", "when it's placed"), ("cents", "gross"))
+
+
+def test_sql_layout_is_not_in_the_fingerprint_but_for_computed_partitions(tmp_path: Path) -> None:
+    def fingerprint(clauses: str, brackets: str = "") -> str:
+        text = f"CREATE STREAMING TABLE s.t {brackets} {clauses} AS SELECT a, at FROM topic('o', schema => 'a STRING, "
+        (job,) = jobs_of(tmp_path, f"{text}at TIMESTAMP', event_time => 'at');")
+        return job.fingerprint
+
+    plain = fingerprint("")
+    for clauses in (
+        "PARTITIONED BY (a)",
+        "CLUSTER BY (a)",
+        "COMMENT 'x'",
+        "TBLPROPERTIES (b = 1)",
+        "USING DELTA",
+    ):
+        assert fingerprint(clauses) == plain
+    assert fingerprint("", "(a COMMENT 'x')") == plain
+    assert fingerprint("PARTITIONED BY (days(at))") != plain
+
+
+@pytest.mark.parametrize(
+    ("clause", "told"),
+    [
+        (
+            "PARTITIONED BY (a STRING)",
+            "line 1: the next column of PARTITIONED BY was to come; a column's type is that",
+        ),
+        ("PARTITIONED BY (weeks(at))", "PARTITIONED BY (weeks(at)): there is no weeks(...); write a column"),
+        ("COMMENT x", "line 1: the comment, a 'text', was to come, and there is 'x'"),
+        ("COMMENT 'a' COMMENT 'b'", "line 1: COMMENT stands twice"),
+        (
+            "(a STRING COMMENT 'x')",
+            "line 1: the COMMENT of the column 'a' was to come; its type is that of the SELECT",
+        ),
+        (
+            "LOCATION 'x'",
+            "AS was to come, or one of WITH, PARTITIONED BY, CLUSTER BY, TBLPROPERTIES, COMMENT",
+        ),
+        ("WITH (keep = 'long')", "'long' is not a duration"),
+        (
+            "WITH (mode = 'scd1', keys = (a), sequence_by = at, keep = '1 day')",
+            "keep is not for slowly changing",
+        ),
+    ],
+)
+def test_sql_layout_that_is_wrong_is_one_sentence(tmp_path: Path, clause: str, told: str) -> None:
+    query = "AS SELECT a, at FROM topic('o', schema => 'a STRING, at TIMESTAMP');"
+    assert told in refused(tmp_path, f"CREATE STREAMING TABLE s.t {clause} {query}")

@@ -12,6 +12,7 @@ from headwater_streams.base.target import DeltaTarget, delta
 from headwater_streams.delta.scd_target import scd1, scd2
 from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.plan.job import ErrorBound, Job, require_own_name
+from headwater_streams.plan.laid_out import with_layout
 from headwater_streams.sources.beside import naming_files_in
 from headwater_streams.storage.files import read_text
 from headwater_streams.streaming_sql.script import Script
@@ -115,7 +116,7 @@ def _job(statement: Statement) -> Job:
         place.fail("two constraints have one name")
     return Job(
         name,
-        _function(statement),
+        with_layout(_function(statement), {"": target}),
         {source.name: source.declared for source in query.inputs},
         target,
         dedup,
@@ -144,13 +145,16 @@ def _target(statement: Statement) -> DeltaTarget:
             if name in of_changes:
                 of_changes[name] = _names(name, of_changes[name])
         declare: Any = scd1 if mode == "scd1" else scd2
-        target: DeltaTarget = declare(statement.table, keys=keys, **{"sequence_by": "", **of_changes})
+        if "keep" in statement.layout:
+            raise JobDefinitionError("keep is not for slowly changing dimensions, which keep what holds now")
+        more = {"sequence_by": "", **of_changes, **statement.layout}
+        target: DeltaTarget = declare(statement.table, keys=keys, **more)
         return target
     if of_changes:
         raise JobDefinitionError(f"{', '.join(of_changes)} wants WITH (mode = 'scd1') or 'scd2'")
     if not keys and mode == "update" and group is not None:
         keys = group.keys
-    return delta(statement.table, keys=keys, mode=mode)
+    return delta(statement.table, keys=keys, mode=mode, **statement.layout)
 
 
 def _names(option: str, listed: Any) -> tuple[str, ...]:

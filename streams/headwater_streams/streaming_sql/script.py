@@ -121,6 +121,11 @@ class Script:
         return not self.is_read and is_name(self._tokens[self._at])
 
     @property
+    def comes_text(self) -> bool:
+        """Whether a 'text' comes next."""
+        return not self.is_read and self._tokens[self._at].token_type is TokenType.STRING
+
+    @property
     def position(self) -> int:
         """How many tokens are read."""
         return self._at
@@ -134,9 +139,11 @@ class Script:
         while not self.is_read and not self.take(";"):
             self._at += 1
 
-    def normal(self, begin: int) -> str:
-        """What was read from a position on, without comments and in one line."""
-        return " ".join(self._text[token.start : token.end + 1] for token in self._tokens[begin : self._at])
+    def normal(self, begin: int, without: Collection[int] = ()) -> str:
+        """What was read from a position on, without comments and in one line, and without the tokens at some
+        positions."""
+        tokens = (self._tokens[at] for at in range(begin, self._at) if at not in without)
+        return " ".join(self._text[token.start : token.end + 1] for token in tokens)
 
     def place_of(self, token: Token) -> Place:
         """Where a token is."""

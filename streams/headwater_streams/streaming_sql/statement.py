@@ -1,8 +1,10 @@
 """One `CREATE STREAMING TABLE` statement, read into what it declares."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from sqlglot.tokens import TokenType
 
 from headwater_streams.base.check import Check, InvalidCheckError
 from headwater_streams.base.condition import has_aggregate
@@ -13,8 +15,12 @@ from headwater_streams.streaming_sql.select import read_select
 
 OPTIONS = (
     "mode", "keys", "dedup", "late", "name", "state", "sequence_by", "apply_as_deletes", "except_columns",
-    "track_history_columns", "on_error", "max_errors",
+    "track_history_columns", "on_error", "max_errors", "keep",
 )  # fmt: skip
+_CLAUSES = {
+    "PARTITIONED BY": "partition_by", "CLUSTER BY": "cluster_by", "TBLPROPERTIES": "properties", "COMMENT": "comment",
+}  # fmt: skip
+"""What says how the table is laid out, as Spark writes it, with the names of the arguments of `hw.delta`."""
 ACTIONS = ("QUARANTINE", "FAIL", "WARN")
 
 
@@ -29,7 +35,8 @@ class Statement:
         query: The SELECT.
         places: Where its parts stand, see `Job`.
         place: Where it begins.
-        text: All of it in one line, without comments.
+        text: All of it that decides its rows, in one line, without comments.
+        layout: How the table is laid out: arguments of `hw.delta`.
     """
 
     table: str
@@ -39,6 +46,7 @@ class Statement:
     places: Mapping[str, Place]
     place: Place
     text: str
+    layout: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_statement(script: Script) -> Statement:
@@ -55,9 +63,16 @@ def read_statement(script: Script) -> Statement:
     script.expect("TABLE")
     table_name = script.dotted("the table's name, schema.table,")
     places: dict[str, Place] = {}
-    checks = _constraints(script, places) if script.take("(") else ()
+    of_layout: set[int] = set()
+    comments: dict[str, str] = {}
+    opening = script.position
+    checks = _constraints(script, places, comments, of_layout) if script.take("(") else ()
+    if comments and not checks:
+        of_layout |= set(range(opening, script.position))
     places["target"] = script.place if script.next_word == "WITH" else place
-    options = _options(script) if script.take("WITH") else {}
+    options, layout = _clauses(script, places, of_layout)
+    if comments:
+        layout["comments"] = comments
     script.expect("AS")
     query = read_select(script)
     if query.group is not None and not query.group.window and options.get("state") != "unbounded":
@@ -65,19 +80,126 @@ def read_statement(script: Script) -> Statement:
             "GROUP BY without a window keeps every key for ever; say so, WITH (state = 'unbounded'), or add "
             "window(time, '1 hour')"
         )
-    text = script.normal(begin)
+    text = script.normal(begin, of_layout)
     if not script.take(";") and not script.is_read:
         script.fail("the statement's end, or a clause that a stream has, was to come")
     places |= {f"input {source.name}": source.place for source in query.inputs}
-    return Statement(table_name, options, checks, query, places, place, text)
+    return Statement(table_name, options, checks, query, places, place, text, layout)
 
 
-def _constraints(script: Script, places: dict[str, Place]) -> tuple[Check, ...]:
+def _clauses(
+    script: Script, places: dict[str, Place], of_layout: set[int]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reads what stands between the table's columns and AS, in any order: the options, and how the table is laid out.
+
+    Args:
+        script: The script.
+        places: Gets the place of WITH.
+        of_layout: Gets the positions of the tokens that say how the table is laid out.
+    """
+    options: dict[str, Any] = {}
+    layout: dict[str, Any] = {}
+    met: set[str] = set()
+    while script.next_word != "AS" and not script.is_read:
+        begin, place = script.position, script.place
+        clause = next(
+            (
+                each
+                for each in ("WITH", "USING", *_CLAUSES)
+                if script.take(each) or script.take(*each.split())
+            ),
+            "",
+        )
+        if not clause:
+            script.fail(f"AS was to come, or one of WITH, {', '.join(_CLAUSES)}")
+        if clause in met:
+            place.fail(f"{clause} stands twice")
+        met.add(clause)
+        if clause == "WITH":
+            places["target"] = place
+            options = _options(script, of_layout)
+            continue
+        if clause == "USING":
+            script.expect("DELTA")
+        else:
+            layout[_CLAUSES[clause]] = _clause(script, clause)
+            places.setdefault("layout", place)
+        of_layout |= set(range(begin, script.position))
+    if "keep" in options:
+        layout["keep"] = options.pop("keep")
+    return options, layout
+
+
+def _clause(script: Script, clause: str) -> Any:
+    if clause == "COMMENT":
+        return _text(script, "the comment, a 'text',")
+    script.expect("(")
+    if clause == "TBLPROPERTIES":
+        return _properties(script)
+    columns: list[str] = []
+    while not script.take(")"):
+        if columns:
+            script.expect(",")
+        name = script.name("a column")
+        if script.take("("):
+            name += f"({script.dotted('the time that the partition is computed of')})"
+            script.expect(")")
+        columns.append(name)
+        if script.next_word not in (",", ")"):
+            script.fail(f"the next column of {clause} was to come; a column's type is that of the SELECT")
+    return tuple(columns)
+
+
+def _properties(script: Script) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    while not script.take(")"):
+        if properties:
+            script.expect(",")
+        name = argument(script)
+        script.expect("=")
+        properties[str(name)] = argument(script)
+    return properties
+
+
+def _text(script: Script, what: str) -> str:
+    place, token = script.place, script.token(what)
+    if token.token_type is not TokenType.STRING:
+        place.fail(f"{what} was to come, and there is {token.text!r}")
+    text: str = token.text
+    while script.comes_text:  # 'it''s' is two tokens, and 'a' 'b' is one text to Spark
+        following = script.token(what)
+        text += ("'" if following.start == token.end + 1 else "") + following.text
+        token = following
+    return text
+
+
+def _constraints(
+    script: Script, places: dict[str, Place], comments: dict[str, str], of_layout: set[int]
+) -> tuple[Check, ...]:
+    """Reads what stands in the brackets behind the table's name: constraints, and comments on columns.
+
+    Args:
+        script: The script.
+        places: Gets the places of the constraints' conditions.
+        comments: Gets the comments, by their columns.
+        of_layout: Gets the positions of the comments' tokens.
+    """
     checks: list[Check] = []
     while not script.take(")"):
-        if checks:
+        begin = script.position
+        if checks or comments:
             script.expect(",")
         place = script.place
+        if script.next_word != "CONSTRAINT":
+            name = script.name("CONSTRAINT, or a column with its COMMENT,")
+            if script.next_word != "COMMENT":
+                script.fail(f"the COMMENT of the column {name!r} was to come; its type is that of the SELECT")
+            script.expect("COMMENT")
+            comments[name] = _text(script, "the comment, a 'text',")
+            of_layout |= set(range(begin, script.position))
+            continue
+        if not checks:  # the comma behind comments only
+            of_layout |= set(range(begin, script.position))
         script.expect("CONSTRAINT")
         name = script.name("the constraint's name")
         script.expect("EXPECT")
@@ -120,10 +242,11 @@ def _check(name: str, text: str, where: str | None, action: str | None, place: P
         place.fail(str(error), error)
 
 
-def _options(script: Script) -> dict[str, Any]:
+def _options(script: Script, of_layout: set[int]) -> dict[str, Any]:
     script.expect("(")
     options: dict[str, Any] = {}
     while not script.take(")"):
+        begin = script.position
         if options:
             script.expect(",")
         place = script.place
@@ -132,4 +255,6 @@ def _options(script: Script) -> dict[str, Any]:
             place.fail(f"WITH has no {name!r}; it has {', '.join(OPTIONS)}")
         script.expect("=")
         options[name] = argument(script)
+        if name == "keep":
+            of_layout |= set(range(begin, script.position))
     return options
