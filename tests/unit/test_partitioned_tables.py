@@ -22,7 +22,13 @@ from headwater_streams.storage.delta_files import data_file, partition_columns, 
 from headwater_streams.storage.delta_rows import dataset_of
 
 NO_SPARK = cast(SparkSession, None)  # only a column that comes to a table needs a session
-COLUMNS = T.StructType.fromDDL("id BIGINT, city STRING, day DATE")
+COLUMNS = T.StructType(
+    [
+        T.StructField("id", T.LongType()),
+        T.StructField("city", T.StringType()),
+        T.StructField("day", T.DateType()),
+    ]
+)
 _ROWS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("day", pa.date32())])
 
 

@@ -481,7 +481,7 @@ def test_sql_layout_is_not_in_the_fingerprint_but_for_computed_partitions(tmp_pa
             "LOCATION 'x'",
             "AS was to come, or one of WITH, PARTITIONED BY, CLUSTER BY, TBLPROPERTIES, COMMENT",
         ),
-        ("WITH (keep = 'long')", "'long' is not a duration"),
+        ("WITH (keep = 'long')", "WITH (keep = 'long') is not a duration"),
         (
             "WITH (mode = 'scd1', keys = (a), sequence_by = at, keep = '1 day')",
             "keep is not for slowly changing",

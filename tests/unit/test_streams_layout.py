@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import types as T
 
 import headwater as hw
+from backfill_facts import columns
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.layout import (
     FILE_RETENTION,
@@ -18,9 +19,16 @@ from headwater_streams.base.layout import (
 )
 from headwater_streams.plan.laid_out import age_column, computed_problem, layout_problems
 
-ORDERS = T.StructType.fromDDL(
-    "order_id STRING, country STRING, cents BIGINT, rate DOUBLE, placed_at TIMESTAMP, lines ARRAY<INT>, day DATE, "
-    "short VARCHAR(3), _topic STRING"
+ORDERS = columns(
+    "order_id",
+    "country",
+    cents=T.LongType(),
+    rate=T.DoubleType(),
+    placed_at=T.TimestampType(),
+    lines=T.ArrayType(T.IntegerType()),
+    day=T.DateType(),
+    short=T.VarcharType(3),
+    _topic=T.StringType(),
 )
 
 
@@ -125,7 +133,7 @@ def test_layout_that_does_not_fit_the_columns_is_a_sentence(declared: dict[str, 
 
 def test_layout_of_all_columns_or_without_a_time_is_a_sentence() -> None:
     layout = hw.delta("a.b", partition_by=["day"]).layout
-    days = T.StructType.fromDDL("day DATE, _topic STRING")
+    days = columns("_topic", day=T.DateType())
     assert [*layout_problems("a.b", layout, days)] == [
         "a.b: partition_by has all of its columns, and no data file would have any"
     ]

@@ -25,7 +25,7 @@ from headwater_streams.runtime.lookups import Versions, versions_of
 from headwater_streams.storage.home import Home
 
 _US_PER_MS = 1_000
-_OTHERS = ("backfill", "generation")  # commits that are no batches
+_OTHERS = ("backfill", "generation", "expiry")  # commits that are no batches
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,15 @@ class Extra:
     RESTORED_VERSION = Key[int]("restored_version")
     """Of a rewind or restore: the version whose rows are there again."""
 
+    # Expiries.
+
+    EXPIRED_BEFORE_US = Key[int]("expired_before_us")
+    """The time before which rows are gone, microseconds."""
+    EXPIRED_BY = Key[str]("expired_by")
+    """The column that says how old a row is."""
+    EXPIRED = Key[Sequence[Sequence[int]]]("expired")
+    """The rows of each batch that are gone: `[generation, batch, rows]`."""
+
     # Repairs.
 
     WINDOWS = Key[Sequence[tuple[str, str]]]("windows")

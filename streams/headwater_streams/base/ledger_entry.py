@@ -1,7 +1,8 @@
 """The ledger entry: what a Delta commit made by a job carries in `userMetadata`, in the same atomic commit.
 
     {"headwater": 1, "job": "departures", "generation": 1, "batch": 17, "table": "silver.departures",
-     "kind": "row" | "scd" | "window" | "join" | "as_of" | "side", "fingerprint": "9f2c...",
+     "kind": "row" | "scd" | "window" | "join" | "as_of" | "side" | "backfill" | "generation" | "expiry",
+     "fingerprint": "9f2c...",
      "sources": [{"input": "departures", "topic": "departures", "ranges": {"departures": {"0": [120, 160]}}},
                  {"input": "departures", "table": "silver.departures", "versions": [3, 5], "ranges": {...}}],
      "accounting": {"departures": {"read": 40, "written": 39, ...}},
@@ -51,8 +52,10 @@ has the two changed about, so that what a table holds is the live entries' terms
   `late_folded`, the rows of the late table that are counted from now on (negative in a rollback), each once however
   often it is folded;
 - row stages: `written - before` and `quarantined - quarantined_before` (`read = written + filtered + duplicate +
-  quarantined`, or with `exploded` as above); in the quarantine table, whose rows of the range change hands in a commit
-  of its own: `quarantined - before`.
+  expired + quarantined`, where `expired` rows are older than the table keeps them, and are not written again; with
+  `exploded` as above, which counts records, `expired` rows are no part of the sum, and a record of which all rows have
+  expired is `filtered`); in the quarantine table, whose rows of the range change hands in a commit of its own:
+  `quarantined - before`.
 
 Its `sources` are what was read again.
 
@@ -60,6 +63,10 @@ A commit of kind "generation" begins one: its `batch` is -1, and `seen` and `max
 generation goes on with. `extra.action` says how. In other tables of the job and in side tables its action is "rebuild"
 or "clear": rows of generations before, or of batches that came after the last one, were removed. Where a job that keeps
 state was renewed, `extra.warm_up` ends where the last batch of the generation before ended.
+
+A commit of kind "expiry" let go of rows that were older than the table keeps them. Its terms are by the table: the rows
+`expired`, and of windows the rows that these `counted`. `extra.expired` has them by the batch that wrote them: in the
+table a batch has what it wrote, less these.
 
 A rebuild beside the live table (`backfill.rebuild`; `extra.backfill` is its id) makes two of that kind. One has
 `extra.shadow`: files came in place of all rows. The other takes that back, with the action "restore": the rows are
@@ -77,7 +84,7 @@ from typing import Any, Literal
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.record import Part, Record
 
-Kind = Literal["row", "scd", "window", "join", "as_of", "side", "backfill", "generation"]
+Kind = Literal["row", "scd", "window", "join", "as_of", "side", "backfill", "generation", "expiry"]
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 """Half-open offset ranges: topic -> partition -> (start, end)."""
 Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
@@ -96,6 +103,8 @@ TERMS: Mapping[str, tuple[str, ...]] = {
 """The terms whose sum is `read`, by the kind of stage; see `identity_terms`."""
 EXPLODED = "exploded"
 """The term of records that became rows, where a record may become several."""
+EXPIRED = "expired"
+"""The term of rows that are older than their table keeps them."""
 _FORMAT_OF_EXPLODED = 2
 
 
@@ -107,8 +116,8 @@ def identity_terms(kind: str, terms: Mapping[str, int]) -> dict[str, int]:
         {'exploded': 3, 'filtered': 1}
     """
     names = TERMS.get(kind, ())
-    if kind == "row" and EXPLODED in terms:
-        names = (EXPLODED, *names[1:])
+    if kind == "row":
+        names = (EXPLODED, *names[1:]) if EXPLODED in terms else (*names[:-1], EXPIRED, names[-1])
     return {term: terms[term] for term in names if term in terms}
 
 
@@ -332,7 +341,7 @@ def is_undone(entry: LedgerEntry, beginning: LedgerEntry) -> bool:
     A repair's is of none: its `batch` is the mark of the swap. Nor is one that put rows back: its `batch` is the last
     that the table had by then, and the files are of the batches that wrote them.
     """
-    is_batch = entry.kind not in ("backfill", "generation")
+    is_batch = entry.kind not in ("backfill", "generation", "expiry")
     last = Extra.AFTER.of(beginning)
     after = (last["generation"], last["batch"])
     return is_batch and entry.generation < beginning.generation and (entry.generation, entry.batch) > after

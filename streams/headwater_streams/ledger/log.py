@@ -13,6 +13,8 @@ from headwater_streams.storage.delta_log import actions_of, has_versions, log_fi
 from headwater_streams.storage.records import naming_file
 
 LEDGER_TABLE = "headwater.ledger"
+_BESIDE = ("backfill", "expiry")
+"""Kinds of commits of a generation that are none of the batches that it goes on with."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
         if (
             entry is not None
             and (entry.job, entry.generation) == (job, generation)
-            and entry.kind != "backfill"
+            and entry.kind not in _BESIDE
         ):
             return entry
     return None
@@ -156,7 +158,7 @@ def seen_of(
     changes: list[Mapping[str, list[tuple[int, int]]]] = []
     for commit in _lineage_backwards(table):
         entry = commit.entry
-        if entry is None or (entry.job, entry.generation) != (job, generation) or entry.kind == "backfill":
+        if entry is None or (entry.job, entry.generation) != (job, generation) or entry.kind in _BESIDE:
             continue
         if until is not None and commit.version >= until:
             continue

@@ -27,7 +27,7 @@ from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
 from headwater_streams.plan.exploding import Exploding, exploding_of
 from headwater_streams.plan.job import Job
-from headwater_streams.plan.laid_out import layout_problems
+from headwater_streams.plan.laid_out import keep_problems, layout_problems
 from headwater_streams.plan.plan import Chain, JobPlan
 from headwater_streams.plan.record_columns import (
     named_record_columns,
@@ -97,7 +97,11 @@ def analyse(
     with _located_errors(job, "layout" if "layout" in job.places else "target"):
         for target in job.targets:
             schema = plan.schemas[target.name]
-            problems = [*layout_problems(target.name, target.layout, schema, times=plan.times)]
+            delays = [each.watermark for each in job.inputs.values() if each.watermark is not None]
+            problems = [
+                *layout_problems(target.name, target.layout, schema, times=plan.times),
+                *keep_problems(target.name, target.layout, plan.kind, delays),
+            ]
             if problems:
                 raise JobDefinitionError(f"job {job.name!r}: {'; '.join(problems)}")
     return plan

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.layout import Layout, Partition
 from headwater_streams.base.nearest import nearest
@@ -124,14 +125,14 @@ def layout_problems(
     for name in layout.partition_columns:
         kind = kinds.get(name)
         odd = odd_text(kind) if kind is not None else None
-        if kind is not None and not isinstance(kind, _FEW_VALUES):
+        if odd is not None:
+            yield f"{table}: partition_by has {name!r}, which {odd}"
+        elif kind is not None and not isinstance(kind, _FEW_VALUES):
             remedy = f"; write days({name})" if isinstance(kind, _TIMES) else ""
             yield (
                 f"{table}: partition_by has {name!r}, a {type_name(kind)}: each value of it would be a folder; "
                 f"partitions are by DATE, STRING, BOOLEAN and whole numbers{remedy}"
             )
-        elif odd is not None:
-            yield f"{table}: partition_by has {name!r}, which {odd}"
     if own and set(own) <= set(layout.partition_columns):
         yield f"{table}: partition_by has all of its columns, and no data file would have any"
     for name in layout.cluster_by:
@@ -144,6 +145,31 @@ def layout_problems(
         yield (
             f"{table}: keep={layout.keep!r} is by event time, and no column of the table is one; give an input "
             "event_time=..., and the result that column, or a window's window_end"
+        )
+
+
+def keep_problems(table: str, layout: Layout, kind: str, delays: Sequence[str]) -> Iterator[str]:
+    """Why a job's rows cannot be let go of by their age, a sentence for each reason.
+
+    Args:
+        table: The table.
+        layout: Its layout.
+        kind: The kind of the job.
+        delays: The watermarks of its inputs.
+    """
+    keep_us = layout.keep_us
+    if keep_us is None:
+        return
+    if kind not in ("row", "window"):
+        yield (
+            f"{table}: keep={layout.keep!r} is for rows and for windows; those of a join or a dimension are kept for "
+            "others that come; let a row-by-row job read the table, and keep its own"
+        )
+    longest = max((in_micros(parse_duration(delay)) for delay in delays), default=0)
+    if kind == "window" and keep_us <= longest:
+        yield (
+            f"{table}: keep={layout.keep!r} is not longer than the watermark of an input, and windows would go that "
+            "are still open"
         )
 
 

@@ -27,6 +27,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.expiry import Expiry
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, refused, speaks_of_loss
 from headwater_streams.runtime.generations import (
@@ -155,9 +156,13 @@ class JobQuery:
         generation: int,
         lease: Lease,
         upkeep: Upkeep | None = None,
+        *,
+        expires: bool = True,
     ) -> None:
+        """Args: what the query runs on and runs; when its tables are looked after; whether their old rows go."""
         self.job = plan.job
         self._upkeep = TableUpkeep(context, plan.job, upkeep) if upkeep is not None else None
+        self._expiry = Expiry(context, plan, generation) if expires else None
         self._plan = plan
         self._context, self._stage, self._generation, self._lease = context, stage, generation, lease
         self._checkpoint = context.home.checkpoint(self.job.name, generation)
@@ -427,6 +432,8 @@ class JobQuery:
         if again is None:
             self._publish(inputs)
         self._context.step(self.job.name, "end", batch)
+        if self._expiry is not None and not self._stopping.is_set():
+            self._expiry.after_batch(batch)
         if self._upkeep is not None and not self._stopping.is_set():
             self._upkeep.after_batch(batch)
 

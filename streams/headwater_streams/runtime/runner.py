@@ -88,6 +88,7 @@ class JobRunner:
         plans: Sequence[JobPlan] | None = None,
         goes_on: bool = False,
         absent: Sequence[AbsentJob] = (),
+        expires: bool = True,
     ) -> None:
         """Plans the jobs.
 
@@ -104,13 +105,14 @@ class JobRunner:
             goes_on: Whether the others go on where a job ends or cannot be planned; `outcomes` then says which did.
                 Else the first such error is raised, here or by what runs them.
             absent: With `goes_on`, jobs that could not be loaded: who reads one of their tables is left out.
+            expires: Whether rows go that are older than their table keeps them.
 
         Raises:
             JobDefinitionError: A job cannot be planned.
         """
         self._context = context
         self._lease: LeaseFactory = lease or (lambda _job: NoLease())
-        self._copy_every, self._upkeep = copy_every, upkeep
+        self._copy_every, self._upkeep, self._expires = copy_every, upkeep, expires
         planned = plan_each(context, jobs, absent=absent) if plans is None else PlannedJobs([*plans], [])
         self.plans: Sequence[JobPlan] = planned.plans if goes_on else planned.require_all()
         self.queries: dict[str, JobQuery] = {}
@@ -449,7 +451,7 @@ class JobRunner:
         make = CountStage if isinstance(plan.operator, CountWindow) else _STAGES[plan.kind]
         stage = make(self._context, plan, generation)
         lease = self._lease(plan.job.name)
-        query = JobQuery(self._context, plan, stage, generation, lease, self._upkeep)
+        query = JobQuery(self._context, plan, stage, generation, lease, self._upkeep, expires=self._expires)
         try:
             query.start(once=once, interval_s=interval_s)
         except BaseException as error:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from headwater_streams.backfill.expired import kept_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.progress import PAUSE, Progress, is_done, tell
 from headwater_streams.backfill.rebuild.behind import made_aside, require_unswapped
@@ -19,6 +20,7 @@ from headwater_streams.operators.dedup.memory import SEEN_TABLE
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.expiry import expire
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.stages.failing_rows import carry_blamed
 from headwater_streams.runtime.tables import prepare_tables
@@ -75,7 +77,7 @@ def run(
         context.step(name, f"shadow {what}", batch)
 
     told("running")
-    runner = JobRunner(replace(shadow, step=step), [job], progress_every_s=None, plans=[found])
+    runner = JobRunner(replace(shadow, step=step), [job], progress_every_s=None, plans=[found], expires=False)
     try:
         before = begun_with
         with on_same_topics(context, planned):
@@ -87,7 +89,16 @@ def run(
                 before = after
     except _PauseRequestedError:
         return told("paused")
+    _let_go(context, shadow, planned, found)
     return told("done")
+
+
+def _let_go(context: StageContext, shadow: StageContext, planned: RebuildPlan, found: JobPlan) -> None:
+    """Lets go in the shadow of what has expired in the live tables: a rebuild does not bring it back."""
+    for name in found.schemas:
+        kept = kept_of(context, found, name) if has_versions(context.home.table(name)) else None
+        if kept is not None:
+            expire(shadow, found, planned.generation, name, kept.since_us)
 
 
 def shadow_context(context: StageContext, folder: BackfillFolder, planned: RebuildPlan) -> StageContext:

@@ -1,11 +1,12 @@
 """What a rebuild wrote, recomputed: all offsets that its run read, but what that run found late."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from headwater_streams.backfill.expired import kept_of
 from headwater_streams.backfill.history import LiveBatch, read_history
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.rebuild.behind import side_of_maker
@@ -62,6 +63,8 @@ def recompute_rebuild(
         return not_asked()
     target = plan.job.target
     history = read_history(home.table(target.name), target.name, planned.job)
+    kept = kept_of(replace(context, home=home), plan, target.name)
+    condition = None if kept is None else kept.condition()
     try:
         entries = history.entries()
         if plan.kind in ("row", "scd"):
@@ -70,7 +73,9 @@ def recompute_rebuild(
                 table = _table_read(home, entries, name)
                 if table is not None:
                     tables[name] = TableRows(table.rows(context), merge_ranges(_ranges_read(entries, name)))
-            rows = WrittenRows(made, planned.columns, history.batches(), None, {}, tables=tables)
+            rows = WrittenRows(
+                made, planned.columns, history.batches(), None, {}, tables=tables, kept=condition
+            )
             if plan.kind == "row":
                 return RowRecomputation(context, plan, rows).run(how, planned.id)
             read = sum(entry.totals["read"] for entry in entries)
@@ -88,7 +93,7 @@ def recompute_rebuild(
             return JoinRecomputation(context, job, plan, joined).run(how)
         closed_until_us = _closed_until_us(entries) if target.mode == "append" else None
         (of_input,) = taken.values()
-        windows = WrittenWindows(made, None, planned.keys, planned.columns, of_input, closed_until_us)
+        windows = WrittenWindows(made, condition, planned.keys, planned.columns, of_input, closed_until_us)
         return WindowRecomputation(context, job, plan, windows).run(how, planned.id)
     except (NotRecomputableError, StreamsError) as why:
         return nothing(why)

@@ -5,6 +5,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
+from headwater_streams.backfill.expired import kept_of
 from headwater_streams.backfill.history import read_history
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.input_rows import Taken, of_inputs
@@ -65,7 +66,11 @@ def recompute_repair(
                 (name,) = plan.job.inputs
                 ranges = merge_ranges([batch.id.ranges for batch in batches])
                 tables[name] = TableRows(pinned_table(context, planned.pinned), ranges)
-            rows = WrittenRows(shadow, columns, batches, planned.ranges, planned.lookups, table, tables)
+            kept = kept_of(context, plan, table or target, planned.parts[table or target].base_version)
+            condition = None if kept is None else kept.condition()
+            rows = WrittenRows(
+                shadow, columns, batches, planned.ranges, planned.lookups, table, tables, condition
+            )
             return RowRecomputation(context, plan, rows).run(how, planned.id)
         assert planned.pinned is not None
         live = read_history(context.home.table(target), target, planned.job, until=planned.base_version)

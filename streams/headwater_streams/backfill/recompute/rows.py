@@ -40,6 +40,7 @@ class WrittenRows:
         lookups: The look-ups that were read at one version; the others as each batch read them.
         table: The table, where the job writes several; the target by default.
         tables: What was read of the tables among the job's inputs, by input.
+        kept: Which rows the table keeps, where others have expired, as a condition over rows of the result.
     """
 
     rows: DataFrame
@@ -49,6 +50,7 @@ class WrittenRows:
     lookups: Versions
     table: str | None = None
     tables: Mapping[str, TableRows] = field(default_factory=dict)
+    kept: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,8 @@ class RowRecomputation:
                 results = self._job.results(**inputs, **frames)
             shown = reveal_rows if self._table in self._plan.numbered else reveal
             found.append(shown(results[self._table], ROW_COLUMNS))
-        return reduce(DataFrame.unionByName, found)
+        rows = reduce(DataFrame.unionByName, found)
+        return rows if self._written.kept is None else rows.filter(self._written.kept)
 
 
 def _hidden_in(rows: DataFrame) -> list[str]:

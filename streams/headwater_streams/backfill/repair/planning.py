@@ -12,6 +12,7 @@ Facts are filled, and then all is decided by them, without a session, files or a
 
 from typing import Literal
 
+from headwater_streams.backfill.expired import expired_facts, without_expired
 from headwater_streams.backfill.refusal import Refusal, accepted
 from headwater_streams.backfill.repair.draft import JobFacts, draft_of
 from headwater_streams.backfill.repair.job_facts import job_facts
@@ -92,6 +93,7 @@ def plan(
     draft = accepted(draft_of(facts, selection, newest_lookups=newest, reference=reference))
     size = rows_per_chunk or _ROWS_PER_CHUNK[draft.kind]
     made = accepted(_planned(context, facts, selection, draft, size, newest_lookups=newest))
+    made = accepted(without_expired(made, expired_facts(context, facts.part, made)))
     return stored(context.home, made, context.now_ms())
 
 

@@ -1,11 +1,14 @@
 """The steps of a run, one for each chunk of the plan: what is written to the shadow, and the account of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
+from headwater_streams.backfill.expired import kept_of, without_rows
 from headwater_streams.backfill.history import TableHistory, read_history
 from headwater_streams.backfill.repair.failing import KnownFailing, found_among
 from headwater_streams.backfill.repair.jobs import same_job
@@ -32,6 +35,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.failing_rows import FailingByInput, known_failing
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.once import places_in
+from headwater_streams.runtime.stages.row_pass import PassedRows
 from headwater_streams.sources.problems import Problem
 from headwater_streams.storage.delta_files import partition_columns
 from headwater_streams.storage.files import exists
@@ -242,6 +246,11 @@ class _RowSteps:
     ) -> None:
         self._context, self._backfill, self._plan = context, backfill, plan
         self._replay = RowReplay(context, plan, history, backfill)
+        self._kept = {
+            name: kept
+            for name, table in backfill.parts.items()
+            if (kept := kept_of(context, plan, name, table.base_version)) is not None
+        }
         self._previewed: list[ReplayedRows] = []
 
     def prepare(self, folder: BackfillFolder) -> None:
@@ -253,11 +262,15 @@ class _RowSteps:
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
 
+        expired: dict[str, Observation] = {}
+
         def write(
             replayed: ReplayedRows,
         ) -> tuple[WrittenFiles, dict[str, tuple[DeltaTransaction, WrittenFiles]]]:
-            files = transaction.write(self._replay.to_write(replayed.results[self._backfill.target]))
-            return files, self._written_further(folder, replayed, chunk)
+            target = self._backfill.target
+            rows, expired[target] = self._without_expired(target, replayed.results[target])
+            files = transaction.write(self._replay.to_write(rows))
+            return files, self._written_further(folder, replayed, chunk, expired)
 
         replayed, (files, further) = without_failing(
             lambda failing: self._replay.replay(chunk, failing),
@@ -268,7 +281,7 @@ class _RowSteps:
         numbered = self._plan.numbered
         has_rows = self._backfill.target in numbered
         places = partial(places_in, folder.shadow, files.names, has_rows=has_rows)
-        (accounting,) = replayed.passed.accounting(files.rows, places).values()
+        accounting = self._accounted(self._backfill.target, replayed.passed, files, places, expired)
         shortfall = {"live_shortfall": self._replay.live_shortfall(chunk)}
         if accounting["quarantined"]:
             entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
@@ -282,7 +295,7 @@ class _RowSteps:
         for name, (own, written) in further.items():
             shadow = folder.of_table(self._backfill, name).shadow
             places = partial(places_in, shadow, written.names, has_rows=name in numbered)
-            (of_table,) = replayed.passed.accounting(written.rows, places, name).values()
+            of_table = self._accounted(name, replayed.passed, written, places, expired)
             part = self._backfill.parts[name]
             entry = chunk_entry(part, chunk, of_table | shortfall, rows=written.rows)
             self._context.step(part.job, "before chunk of another table", chunk.number)
@@ -291,16 +304,43 @@ class _RowSteps:
         return files, accounting | shortfall
 
     def _written_further(
-        self, folder: BackfillFolder, replayed: ReplayedRows, chunk: Chunk
+        self,
+        folder: BackfillFolder,
+        replayed: ReplayedRows,
+        chunk: Chunk,
+        expired: dict[str, Observation],
     ) -> dict[str, tuple[DeltaTransaction, WrittenFiles]]:
         """The files of the other tables' shadows that do not have this chunk yet."""
         found = {}
         for name in self._backfill.further:
             transaction = self._context.transaction(folder.of_table(self._backfill, name).shadow)
             if transaction.last_batch(self._backfill.app_id) < chunk.number:
-                rows = self._replay.to_write(replayed.results[name])
-                found[name] = (transaction, transaction.write(rows))
+                rows, expired[name] = self._without_expired(name, replayed.results[name])
+                found[name] = (transaction, transaction.write(self._replay.to_write(rows)))
         return found
+
+    def _without_expired(self, name: str, rows: DataFrame) -> tuple[DataFrame, Observation]:
+        """The rows of a table that it keeps, and how many it does not, as `expired`, once they are written."""
+        seen = Observation()
+        if name in self._kept:
+            rows = rows.observe(seen, F.count_if(~self._kept[name].condition()).alias("expired"))
+        return self._kept_of(name, rows), seen
+
+    def _kept_of(self, name: str, rows: DataFrame) -> DataFrame:
+        return rows.filter(self._kept[name].condition()) if name in self._kept else rows
+
+    def _accounted(
+        self,
+        name: str,
+        passed: PassedRows,
+        written: WrittenFiles,
+        places: Callable[[], pa.Table],
+        expired: Mapping[str, Observation],
+    ) -> dict[str, int]:
+        """The terms of a table: what came out of the function is what was written, and what is beyond the age."""
+        gone = int(dict(expired[name].get).get("expired") or 0) if name in self._kept else 0
+        (terms,) = passed.accounting(written.rows + gone, places, name).values()
+        return without_rows(terms, gone)
 
     def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
         # Chunks differ in the versions of the look-ups.
@@ -313,7 +353,9 @@ class _RowSteps:
                 self._replay.replay(chunk, failing.get(chunk.number)) for chunk in self._backfill.chunks
             ]
         return {
-            name: reduce(DataFrame.unionByName, [each.results[name] for each in self._previewed])
+            name: self._kept_of(
+                name, reduce(DataFrame.unionByName, [each.results[name] for each in self._previewed])
+            )
             for name in self._backfill.parts
         }
 

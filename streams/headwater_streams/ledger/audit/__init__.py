@@ -6,8 +6,8 @@ Every finding is a sentence. What is looked at:
 - batches follow each other without a gap or an overlap of offsets or of table versions, also from one generation to the
   next where that was warmed up: what it read for its state only is in no batch;
 - what was read of a topic is as much as the offsets span (the caller counts `control` records apart);
-- a row table holds, for each batch, the rows that its commit wrote, and in the ranges of repairs what the last of them
-  wrote: one deleted by hand, slipped in or doubled is named by its coordinates;
+- a row table holds, for each batch, the rows that its commit wrote, but those that have expired since, and in the
+  ranges of repairs what the last of them wrote: one deleted by hand, slipped in or doubled is named by its coordinates;
 - an as-of join's table likewise, and its rows with an answer and without are as many as the entries say;
 - the rows of a slowly changing dimension stand for as many change events as the entries say, and its table of changes
   has those that each batch kept;
@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, is_undone, rows_in_windows
+from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
 from headwater_streams.ledger.audit.removed import removed_tables
@@ -30,6 +31,7 @@ from headwater_streams.ledger.audit.results import check_answers, check_changes,
 from headwater_streams.ledger.audit.rows import check_rows
 from headwater_streams.ledger.audit.sides import check_side
 from headwater_streams.ledger.audit.table_audit import TableAudit
+from headwater_streams.ledger.expired import expired_before_us, is_expiry, iso_of
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.storage.damage import DamagedFileError, writer_of
 from headwater_streams.storage.delta_files import table_damage
@@ -93,6 +95,7 @@ def _audit_of(home: Home, table: str) -> TableAudit | None:
     entries = [c.entry for c in live if c.entry is not None]
     repaired = [c for c in history if c.entry is not None and c.entry.kind == "backfill"]
     repairs = [c.entry for c in repaired if c.entry is not None]
+    expiries = [c for c in history if is_expiry(c.entry)]
     generations = [c.entry for c in history if c.entry is not None and c.entry.kind == "generation"]
     for sequence in sequences(history, entries):
         sum_up(audit, sequence)
@@ -102,12 +105,13 @@ def _audit_of(home: Home, table: str) -> TableAudit | None:
         audit.findings += entry.imbalances()
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
     audit.notes += [_lost(c.entry) for c in history if c.entry is not None and Extra.LOST.get(c.entry)]
+    audit.notes += _expired([c.entry for c in expiries if c.entry is not None])
     if last.kind == "row":
-        check_rows(audit, home, live, repaired, generations)
+        check_rows(audit, home, live, repaired, generations, expiries)
     elif last.kind == "scd":
         check_changes(audit, home, entries)
     elif last.kind == "window":
-        check_windows(audit, home, entries, repairs)
+        check_windows(audit, home, entries, repairs, [c.entry for c in expiries if c.entry is not None])
     elif last.kind == "as_of":
         check_rows(audit, home, live, repaired, generations)
         if entries:
@@ -131,6 +135,15 @@ def _lost(entry: LedgerEntry) -> str:
     return (
         f"{entry.table}: gone before generation {entry.generation} began, and never read: {', '.join(ranges)}"
     )
+
+
+def _expired(expiries: Sequence[LedgerEntry]) -> list[str]:
+    before_us = expired_before_us(expiries)
+    if before_us is None:
+        return []
+    rows, last = sum(entry.totals["expired"] for entry in expiries), expiries[-1]
+    whose = f"whose {Extra.EXPIRED_BY.of(last)} is before {iso_of(before_us)}"
+    return [f"{last.table}: {quantity(rows, 'row')} {whose} {'has' if rows == 1 else 'have'} expired"]
 
 
 def _moved_by(repair: LedgerEntry) -> str:

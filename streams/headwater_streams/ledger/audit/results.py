@@ -32,13 +32,19 @@ def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry])
 
 
 def check_windows(
-    audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
+    audit: TableAudit,
+    home: Home,
+    entries: Sequence[LedgerEntry],
+    repairs: Sequence[LedgerEntry],
+    expiries: Sequence[LedgerEntry] = (),
 ) -> None:
-    """Checks that windows count as many rows as were folded, by swaps and rollbacks too."""
+    """Checks that windows count as many rows as were folded, by swaps and rollbacks too, less those of windows that
+    have expired."""
     folded = sum(rows_in_windows(terms) for entry in entries for terms in entry.accounting.values())
     for entry in repairs:
         for terms in entry.accounting.values():
             folded += rows_in_windows(terms) - terms["before"]
+    folded -= sum(entry.totals["counted"] for entry in expiries)
     _check_open(audit, entries)
     audit.notes += written_again(home, audit.table, repairs)
     actual = pc.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0

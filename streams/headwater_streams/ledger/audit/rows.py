@@ -16,6 +16,7 @@ from headwater_streams.base.ledger_entry import EXPLODED, LedgerEntry
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.table_audit import TableAudit
+from headwater_streams.ledger.expired import expired_before_us, expired_rows
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.repeats import more_than_once
@@ -48,8 +49,10 @@ def check_rows(
     live: Sequence[Commit],
     repairs: Sequence[Commit],
     beginnings: Sequence[LedgerEntry],
+    expiries: Sequence[Commit] = (),
 ) -> None:
-    """Checks that a table has, for each batch, the rows that its commit wrote, and for each repair those of its range.
+    """Checks that a table has, for each batch, the rows that its commit wrote, and for each repair those of its range,
+    but those that have expired since.
 
     Args:
         audit: What is found.
@@ -57,6 +60,7 @@ def check_rows(
         live: The batches' commits.
         repairs: The swaps and rollbacks, oldest first; the rows of a range are those of the last one.
         beginnings: The entries with which generations began, oldest first.
+        expiries: The commits that let go of old rows.
     """
     path = home.table(audit.table)
     has_rows = _ROW.name in dataset_of(path).schema.names
@@ -77,24 +81,25 @@ def check_rows(
     own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
     counts = rows_by_batch(own)
     unknown, whole = 0, list[LedgerEntry]()
+    expired = expired_rows(commit.entry for commit in expiries if commit.entry is not None)
     for commit in live:
         assert commit.entry is not None
         batch = (commit.entry.generation, commit.entry.batch)
         count = counts.pop(batch, 0)
         subject = f"{audit.table} batch {commit.entry.batch}"
         is_repaired = any(of.has_some_of(commit) for of in ranges)
-        if not is_repaired and count == commit.rows_added:
-            whole.append(commit.entry)
+        if not is_repaired and count == commit.rows_added - expired[batch]:
+            whole += [commit.entry] if not expired[batch] else []
             continue
-        written = _written(path, commit, places)
+        written = _written(path, commit, places, expiries)
         if written is not None:
             _name_difference(audit, subject, written, own.filter(_of_batch(own, batch)), ranges)
         elif is_repaired:
             unknown += 1
         else:
             audit.findings.append(
-                f"{subject}: {count} rows where its commit wrote {commit.rows_added}; its files were removed since, "
-                "so the rows cannot be named"
+                f"{subject}: {count} rows where its commit wrote {_less(commit.rows_added, expired[batch])}; its files "
+                "were removed since, so the rows cannot be named"
             )
     for (generation, batch_number), count in sorted(counts.items(), key=str):
         strangers = _places(own.filter(_of_batch(own, (generation, batch_number))))
@@ -106,10 +111,11 @@ def check_rows(
         assert repair.entry is not None
         later, subject = ranges[number + 1 :], f"{audit.table}, {_action(repair)}"
         mine = rows.filter(ranges[number].mask(rows) & ~_in_one_of(rows, later))
-        written = _written(path, repair, places)
+        written = _written(path, repair, places, expiries)
+        since = any(commit.version > repair.version for commit in expiries)
         if written is not None:
             _name_difference(audit, subject, written, mine, later, within=ranges[number])
-        elif any(_overlap(ranges[number].pairs, of.pairs) for of in later):
+        elif since or any(_overlap(ranges[number].pairs, of.pairs) for of in later):
             unknown += 1
         elif mine.num_rows != repair.entry.totals["written"]:
             audit.findings.append(
@@ -119,8 +125,8 @@ def check_rows(
     _check_records(audit, own, whole)
     if unknown:
         audit.notes.append(
-            f"{audit.table}: of {quantity(unknown, 'commit')}, part of whose rows a later repair replaced, the files "
-            "were removed since, so their other rows were not looked at"
+            f"{audit.table}: of {quantity(unknown, 'commit')}, part of whose rows a later repair replaced or have "
+            "expired, the files were removed since, so their other rows were not looked at"
         )
 
 
@@ -220,8 +226,13 @@ def _in_one_of(rows: pa.Table, ranges: Sequence[_Replaced]) -> np.ndarray:
     return reduce(np.logical_or, [of.mask(rows) for of in ranges], np.zeros(rows.num_rows, dtype=bool))
 
 
-def _written(path: Path, commit: Commit, places: pa.Schema) -> pa.Table | None:
-    """The coordinates of the rows in a commit's files, as they were written; None where a file is gone.
+def _less(rows: int, expired: int) -> str:
+    return f"{rows}, of which {expired} have expired" if expired else str(rows)
+
+
+def _written(path: Path, commit: Commit, places: pa.Schema, expiries: Sequence[Commit]) -> pa.Table | None:
+    """The coordinates of the rows in a commit's files, as they were written, but those that have expired since; None
+    where a file is gone.
 
     A commit without a row has no file.
     """
@@ -229,7 +240,16 @@ def _written(path: Path, commit: Commit, places: pa.Schema) -> pa.Table | None:
     if not all(exists(file) for file in files) or (commit.rows_added and not files):
         return None
     written = places.append(_GENERATION)
-    return data_files(files, written).to_table() if files else written.empty_table()
+    if not files:
+        return written.empty_table()
+    later = [each.entry for each in expiries if each.entry is not None and each.version > commit.version]
+    before_us = expired_before_us(later)
+    if before_us is None:
+        return data_files(files, written).to_table()
+    time = pa.field(Extra.EXPIRED_BY.of(later[-1]), pa.timestamp("us", "UTC"))
+    age, before = pc.field(time.name), pa.scalar(before_us, time.type)
+    kept = data_files(files, written.append(time)).to_table(filter=age.is_null() | (age >= before))
+    return kept.select(written.names)
 
 
 def _name_difference(

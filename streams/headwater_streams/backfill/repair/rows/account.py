@@ -10,12 +10,12 @@ from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
-from headwater_streams.base.ledger_entry import EXPLODED, LedgerEntry, count_of, identity_terms
+from headwater_streams.base.ledger_entry import EXPIRED, EXPLODED, LedgerEntry, count_of, identity_terms
 from headwater_streams.base.plural import quantity
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import PLACE, ROW
 
-_TERMS = ("read", EXPLODED, "written", "filtered", "duplicate", "quarantined")
+_TERMS = ("read", EXPLODED, "written", "filtered", "duplicate", EXPIRED, "quarantined")
 
 
 def row_account(

@@ -1,0 +1,152 @@
+"""What a table has let go of by its age, which no backfill brings back; see `runtime.expiry`.
+
+A row job's repair leaves such rows out and counts them, windows that have expired are no part of a repair's range, and
+a rebuild lets go of them in its shadow before it is proved. Where rows of an input have expired, what was made of them
+cannot be made again, and is left as it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.refusal import Refusal
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
+from headwater_streams.backfill.values import Span, iso
+from headwater_streams.base.durations import in_micros
+from headwater_streams.base.ledger_entry import EXPIRED, spelled
+from headwater_streams.ledger.expired import expired_before_us, expired_rows
+from headwater_streams.ledger.log import lineage, next_commit
+from headwater_streams.operators.windows.fixed import FixedWindow
+from headwater_streams.plan.laid_out import age_column
+from headwater_streams.plan.plan import JobPlan
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.spark.columns import col
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a table keeps, once something of it has expired.
+
+    Attributes:
+        column: The column that says how old a row is.
+        since_us: The time from which on rows are kept, microseconds.
+    """
+
+    column: str
+    since_us: int
+
+    def condition(self) -> Column:
+        """True for a row that is kept, never NULL: one without a time is."""
+        since = F.timestamp_micros(F.lit(self.since_us))
+        return F.coalesce(col(self.column) >= since, F.lit(True))
+
+
+def kept_of(context: StageContext, part: JobPlan, table: str, version: int | None = None) -> Kept | None:
+    """What one of a job's tables keeps at a version, its newest by default; None where nothing has expired."""
+    column = age_column(part.times, part.schemas[table])
+    path = context.home.table(table)
+    until = next_commit(path) if version is None else version + 1
+    entries = (commit.entry for commit in lineage(path, until=until) if commit.entry is not None)
+    since_us = expired_before_us(entries)
+    return None if column is None or since_us is None else Kept(column, since_us)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpiredFacts:
+    """What has expired of the tables of a repair.
+
+    Attributes:
+        part: The job.
+        kept: What its table keeps.
+        inputs_us: Of the tables that it reads, the time before which their rows have expired, microseconds.
+        gone: The offsets of the batches of these tables of which rows have expired.
+    """
+
+    part: JobPlan
+    kept: Kept | None = None
+    inputs_us: Mapping[str, int] = field(default_factory=dict)
+    gone: Offsets = field(default_factory=lambda: Offsets(pairs={}))
+
+
+def expired_facts(context: StageContext, part: JobPlan, planned: BackfillPlan) -> ExpiredFacts:
+    """What has expired of the tables of a repair that is planned otherwise."""
+    inputs, gone = {}, []
+    for declared in part.job.tables:
+        history = lineage(context.home.table(declared.name))
+        entries = [commit.entry for commit in history if commit.entry is not None]
+        before_us = expired_before_us(entries)
+        if before_us is not None:
+            inputs[declared.name] = before_us
+            lost = expired_rows(entries)
+            gone += [
+                source.ranges
+                for entry in entries
+                if entry.is_batch and lost[entry.generation, entry.batch]
+                for source in entry.sources
+            ]
+    kept = kept_of(context, part, planned.target, planned.base_version)
+    return ExpiredFacts(part=part, kept=kept, inputs_us=inputs, gone=Offsets.of(gone))
+
+
+def without_expired(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan | Refusal:
+    """The plan without what has expired; refused where that is all, or where what it reads has expired."""
+    if planned.kind == "window":
+        return _windows(planned, facts)
+    lost = facts.gone.inside(planned.ranges)
+    if facts.inputs_us and lost.count:
+        tables = ", ".join(facts.inputs_us)
+        return Refusal(
+            f"rows of {tables} have expired of which {planned.target} has rows in the range, and these cannot be made "
+            f"again: give a range without the offsets {', '.join(spelled(lost.spans))}"
+        )
+    if facts.kept is None:
+        return planned
+    note = f"rows whose {facts.kept.column} is before {iso(facts.kept.since_us)} have expired and do not come back"
+    return replace(planned, notes=(*planned.notes, note))
+
+
+def _windows(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan | Refusal:
+    horizons = [*facts.inputs_us.values()]
+    if facts.kept is not None:
+        operator = facts.part.operator
+        length_us = in_micros(operator.size) if isinstance(operator, FixedWindow) else 0
+        horizons.append(facts.kept.since_us - length_us)
+    first_us = max(horizons, default=None)
+    if first_us is None or all(start >= first_us for start, _ in planned.windows):
+        return planned
+    whose = [*facts.inputs_us] or [planned.target]
+    left = [cut for span in planned.windows if (cut := _from(span, first_us)) is not None]
+    # Sessions are read by rows around them, which were chosen for all.
+    if not left or not isinstance(facts.part.operator, FixedWindow):
+        return Refusal(
+            f"windows of the range begin before {iso(first_us)}, and what {', '.join(whose)} had of that time has "
+            "expired; give a range of times after it"
+        )
+    chunks: list[Chunk] = []
+    for chunk in planned.chunks:
+        span = None if chunk.span is None else _from(chunk.span, first_us)
+        if span is not None:
+            chunks.append(replace(chunk, number=len(chunks), span=span))
+    note = f"windows that begin before {iso(first_us)} are left out: what {', '.join(whose)} had of them has expired"
+    return replace(
+        planned,
+        windows=tuple(left),
+        chunks=tuple(chunks),
+        rows=sum(chunk.rows for chunk in chunks),
+        notes=(*planned.notes, note),
+    )
+
+
+def _from(span: Span, first_us: int) -> Span | None:
+    start, end = max(span[0], first_us), span[1]
+    return (start, end) if start < end else None
+
+
+def without_rows(terms: Mapping[str, int], expired: int) -> dict[str, int]:
+    """The terms of a step of a row job, of whose `written` rows so many are beyond the age, and are not written."""
+    if not expired:
+        return dict(terms)
+    return {**terms, "written": terms["written"] - expired, EXPIRED: expired}

@@ -1,0 +1,48 @@
+"""What a table has let go of by its age, as its ledger says; see `runtime.expiry`."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from headwater_streams.base.extra import Extra
+from headwater_streams.base.ledger_entry import LedgerEntry
+
+EXPIRY = "expiry"
+BatchId = tuple[int | None, int | None]
+"""A batch's generation and number; of rows that no batch wrote, nothing."""
+
+
+def is_expiry(entry: LedgerEntry | None) -> bool:
+    """Whether a commit let go of rows by their age."""
+    return entry is not None and entry.kind == EXPIRY
+
+
+def expired_rows(entries: Iterable[LedgerEntry]) -> Counter[BatchId]:
+    """How many rows of each batch have expired.
+
+    Args:
+        entries: Those of a table, of whatever kind.
+    """
+    counts: Counter[BatchId] = Counter()
+    for entry in entries:
+        for generation, batch, rows in Extra.EXPIRED.get(entry, ()):
+            counts[generation, batch] += rows
+    return counts
+
+
+def iso_of(at_us: int) -> str:
+    """A time for a person.
+
+    Example:
+        >>> iso_of(1_357_034_400_000_000)
+        '2013-01-01T10:00:00Z'
+    """
+    return f"{datetime.fromtimestamp(at_us / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def expired_before_us(entries: Iterable[LedgerEntry]) -> int | None:
+    """The time before which a table has no rows any more, in microseconds; None where none has expired."""
+    return max(
+        (Extra.EXPIRED_BEFORE_US.of(entry) for entry in entries if Extra.EXPIRED_BEFORE_US.is_in(entry)),
+        default=None,
+    )
