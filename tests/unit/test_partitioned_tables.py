@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from headwater_streams.base.errors import IncompatibleTableError
+from headwater_streams.delta.clustering import clustered_by
 from headwater_streams.delta.compaction import compact
 from headwater_streams.delta.delta_table import ensure_table, remove_action
 from headwater_streams.delta.live_files import all_files, files_with
@@ -85,6 +86,15 @@ def test_table_takes_new_properties_and_comments_and_nothing_a_second_time(tmp_p
         assert (opened.metadata().description, properties_of(table)["team"]) == ("new", "sales")
         assert json.loads(opened.schema().to_json())["fields"][1]["metadata"] == {"comment": "where"}
     assert partition_columns(table) == ("day",)
+
+
+def test_order_and_age_that_are_declared_no_more_are_let_go_of(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", cluster_by=["id"], keep="90 days")
+    for _ in range(2):
+        _made(table)
+        stored = properties_of(table)
+        assert (stored["headwater.clusterBy"], stored["headwater.keep"]) == ("", "")
+        assert clustered_by(table) == ()
 
 
 def test_table_with_other_partitions_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from headwater_streams.base.errors import IncompatibleTableError, JobDefinitionError
-from headwater_streams.base.layout import PLAIN, Layout, partitioning_problem
+from headwater_streams.base.errors import DataLossError, IncompatibleTableError, JobDefinitionError
+from headwater_streams.base.layout import CLUSTERED_BY, KEPT, PLAIN, Layout, partitioning_problem
 from headwater_streams.base.names import column_problem, named_twice, quoted, twins
 from headwater_streams.delta.file_statistics import statistics_of
 from headwater_streams.delta.live_files import LiveFile, all_files, files_with
@@ -153,11 +153,17 @@ class DeltaTransaction:
         """Writes the rows into files of the table, with its columns, order and types; commits nothing.
 
         A column of the table that the rows do not have is not in the files either, where every reader finds it NULL.
+        Where the table keeps an order (`cluster_by`), the rows of each file are in it.
         """
         if _columns(df.schema) != _columns(self._schema):  # nine calls to the JVM for each column
             names = set(df.columns)
             fields = [f for f in self._schema.fields if f.name in names]
             df = df.select(*[col(f.name).cast(f.dataType).alias(f.name) for f in fields])
+        order = self._transaction.properties.get(CLUSTERED_BY)
+        if order:
+            # Delta sorts by partition, unless the rows are in that order already.
+            ordered = [n for n in (*self.partition_columns, *order.split(",")) if n in df.columns]
+            df = df.sortWithinPartitions(*cols(ordered)) if ordered else df
         with self._without_statistics():
             added = self._transaction.write(df)
         files, rows = list[Action](), 0
@@ -196,6 +202,26 @@ class DeltaTransaction:
         if add.get("stats"):  # another thread's write had just restored the setting
             return action
         return {"add": {**add, "stats": statistics_of(data_file(self._path, add["path"]))}}
+
+    def commit_same(self, files: WrittenFiles, replaced: Sequence[LiveFile], what: str) -> int:
+        """Commits files that have the very rows of others, as one version that changes no row, and returns it.
+
+        Args:
+            files: What `write` wrote.
+            replaced: The others.
+            what: What was done, for Delta's history.
+
+        Raises:
+            DataLossError: The rows are not as many; nothing is committed.
+        """
+        expected = sum(file.rows for file in replaced)
+        if files.rows != expected:
+            raise DataLossError(
+                f"{self._path}: {files.rows} rows written anew where there are {expected}; nothing was committed"
+            )
+        actions = [remove_action(file, data_change=False) for file in replaced]
+        actions += [{"add": {**action["add"], "dataChange": False}} for action in files.actions]
+        return self._transaction.commit_replacement(actions, what, "")
 
     def commit(
         self,
@@ -311,9 +337,8 @@ def describe_table(path: Path, layout: Layout) -> None:
     opened = opened_table(path)
     metadata = opened.metadata()
     stored = metadata.configuration
-    properties = {
-        name: value for name, value in layout.stored_properties.items() if stored.get(name) != value
-    }
+    declared = {CLUSTERED_BY: "", KEPT: "", **layout.stored_properties}
+    properties = {name: value for name, value in declared.items() if stored.get(name, "") != value}
     if properties:
         opened.alter.set_table_properties(properties, raise_if_not_exists=False)
     if layout.comment is not None and layout.comment != metadata.description:

@@ -73,6 +73,16 @@ def in_log(value: Any) -> str | None:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
+def files_with_bounds(table: Path, version: int, column: str) -> list[tuple[LiveFile, Any, Any]]:
+    """The data files of a table at a version, each with its least and greatest value of a column; None and None where
+    its statistics do not say."""
+    actions = _actions(opened_table(table, version))
+    nothing = [None] * actions.num_rows
+    lower, upper = _statistic(actions, "min", column), _statistic(actions, "max", column)
+    bounds = (nothing if each is None else each.to_pylist() for each in (lower, upper))
+    return [(file, *pair) for file, *pair in zip(_files_of(actions), *bounds, strict=True)]
+
+
 def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
     """The files that hold a row with one of the keys.
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from headwater_streams.base.layout import FILE_RETENTION, LOG_RETENTION, retention
+from headwater_streams.delta.clustering import clustered_by, compact_clustered
 from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
@@ -79,7 +80,11 @@ class TableUpkeep:
             return
         try:
             if compacting:
-                compact(path)
+                columns = clustered_by(path)
+                if columns:
+                    compact_clustered(self._context.spark, path, columns)
+                else:
+                    compact(path)
             if removing:
                 properties = properties_of(path)
                 files_kept = retention(properties, FILE_RETENTION) or timedelta(

@@ -80,6 +80,7 @@ class OpenTransaction:
         """Args: the session, and the table's folder."""
         self._spark = spark
         self._transaction = delta_log(spark, table).startTransaction()
+        self._metadata: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
 
     @property
     def version(self) -> int:
@@ -89,7 +90,7 @@ class OpenTransaction:
     @property
     def schema(self) -> str:
         """The table's columns at that version, as Delta writes them."""
-        return str(self._transaction.metadata().schemaString())
+        return str(self._metadata["schemaString"])
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -97,9 +98,10 @@ class OpenTransaction:
         return tuple(self._metadata["partitionColumns"])
 
     @property
-    def _metadata(self) -> dict[str, Any]:
-        metadata: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
-        return metadata
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties at that version."""
+        properties: Mapping[str, str] = self._metadata.get("configuration") or {}
+        return properties
 
     def reads_mark(self, app_id: str) -> None:
         """Makes the commit conflict with every other one of this application id."""
@@ -120,7 +122,8 @@ class OpenTransaction:
         All files of the table that the commit does not remove must have these partitions.
         """
         changed = {"schemaString": schema, "partitionColumns": list(partition_columns)}
-        self._transaction.updateMetadata(self._action({"metaData": self._metadata | changed}), False)
+        self._metadata = self._metadata | changed
+        self._transaction.updateMetadata(self._action({"metaData": self._metadata}), False)
 
     def commit_batch(
         self, actions: Sequence[Action], app_id: str, batch: int, user_metadata: str, *, updates: bool

@@ -353,11 +353,6 @@ OF_THE_JVM = (
     ),
     PrivateName(owner=f"{_DELTA}.actions.Action", members=("json/0",), use="the same"),
     PrivateName(
-        owner=f"{_DELTA}.actions.Metadata",
-        members=("schemaString/0",),
-        use="a table's columns",
-    ),
-    PrivateName(
         owner=f"{_DELTA}.actions.SetTransaction",
         members=("appId/0", "version/0"),
         use="a table's marks",
