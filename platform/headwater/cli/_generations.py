@@ -1,4 +1,5 @@
-"""`headwater jobs renew` and `jobs rebuild`: new generations of jobs that cannot go on from their last run."""
+"""`headwater jobs renew` and `jobs rebuild`: new generations of jobs that cannot go on from their last run; and
+`jobs rewrite`, for those whose tables are laid out otherwise."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,6 +79,48 @@ def rebuild(
       headwater jobs rebuild delay_by_carrier
     """
     _begin("rebuild", references, bootstrap, home, json_output, ingest=ingest)
+
+
+def rewrite(
+    references: ReferencesArgument, home: HomeOption = DEFAULT_HOME, json_output: JsonOption = False
+) -> None:
+    """Write the rows of jobs' tables anew, as they are, in the partitions and the order that the jobs declare now.
+
+    A table whose job declares another partition_by than it has is refused by `headwater jobs run`; this keeps its rows,
+    its generation and its ledger. Each table takes one commit, which changes no row: jobs that read it go on. What is
+    in order is left alone. The jobs must not run meanwhile.
+
+    \b
+    Examples:
+      headwater jobs rewrite jobs/shop.py:orders
+      headwater jobs rewrite orders --json
+    """
+    from dataclasses import asdict
+
+    from headwater.running.environment import find_jobs, open_environment
+    from headwater_streams.base.errors import StreamsError
+    from headwater_streams.runtime.rewriting import rewrite as rewrite_tables
+
+    jobs = find_jobs(references, home)
+    with waiting("starting Spark"):
+        environment = open_environment(
+            home, None, app_name="headwater jobs rewrite", needs_broker=False, is_brief=True
+        )
+    try:
+        done = rewrite_tables(environment.context, jobs, environment.leases)
+    except StreamsError as error:
+        raise UserError(str(error)) from error
+    finally:
+        environment.context.spark.stop()
+    if json_output:
+        print_json([asdict(each) for each in done])
+        return
+    rows = [
+        (each.job, each.table, ", ".join(each.before), ", ".join(each.now), each.rows, each.files)
+        for each in done
+    ]
+    columns = ["job", "table", "partitioned by before", "partitioned by", "rows", "files"]
+    print_table(columns, rows, empty="no table is laid out otherwise than its job declares")
 
 
 def _begin(

@@ -1,7 +1,7 @@
 """`headwater jobs`: list, check, test and run streaming jobs, and show how far they are."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +23,7 @@ from headwater.cli._common import (
     report_damaged,
     waiting,
 )
-from headwater.cli._generations import rebuild, renew
+from headwater.cli._generations import rebuild, renew, rewrite
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import declared_name
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 app.command()(renew)
 app.command()(rebuild)
+app.command()(rewrite)
 
 ReferencesArgument = Annotated[
     list[str] | None,
@@ -129,6 +130,7 @@ def check(
             else {},
             "checks": [f"{c.name}: {c.expression}" for c in each.job.checks],
             "event_times": _event_times(each.job),
+            "layout": each.layouts.get(table, ""),
             "remedy": each.remedy,
             "differences": [asdict(difference) for difference in each.differences],
             "problems": list(each.problems),
@@ -175,24 +177,11 @@ def _print_plans(plans: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
         for p in plans
     ]
     print_table(["job", "kind", "reads", "writes", "keys", "columns", "checks"], rows, empty="no job")
-    computed = {
-        f"{name} of {p['job']} has the event time {time}"
-        for p in plans
-        for name, time in p.get("event_times", {}).items()
-        if " AS " in time
-    }
-    if computed:
+    remarks = [*_remarks(plans)]
+    if remarks:
         console().print()
-        for sentence in sorted(computed):
-            console().print(sentence, markup=False, highlight=False, soft_wrap=True)
-    for p in plans:
-        if "_row" in p["columns"]:
-            console().print(
-                f"{p['target']}: a record may become several rows; _row is the place of each in its record, and the "
-                "ledger counts records and rows apart",
-                markup=False,
-                soft_wrap=True,
-            )
+    for sentence in remarks:
+        console().print(sentence, markup=False, highlight=False, soft_wrap=True)
     targets = {p["job"]: p["target"] for p in plans}
     changes = [
         (job, each.what, each.before, each.now, each.why, _can_be_done(each, job, targets.get(job, "")))
@@ -203,6 +192,26 @@ def _print_plans(plans: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
         console().print()
         columns = ["job", "since its last run", "was", "is", "which means", "can be done"]
         print_table(columns, changes, empty="")
+
+
+def _remarks(plans: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What of a job does not stand in its row, as sentences."""
+    computed = {
+        f"{name} of {p['job']} has the event time {time}"
+        for p in plans
+        for name, time in p["event_times"].items()
+        if " AS " in time
+    }
+    yield from sorted(computed)
+    for p in plans:
+        if "_row" in p["columns"]:
+            yield (
+                f"{p['target']}: a record may become several rows; _row is the place of each in its record, and the "
+                "ledger counts records and rows apart"
+            )
+    for p in plans:
+        if p["layout"]:
+            yield f"{p['target']} is {p['layout']}"
 
 
 def _can_be_done(difference: "Difference", job: str, table: str) -> str:

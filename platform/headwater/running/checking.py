@@ -13,7 +13,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.planning import AbsentJob, NotPlanned, plan_each
 from headwater_streams.runtime.positions import records_gone
-from headwater_streams.runtime.tables import table_problems
+from headwater_streams.runtime.tables import layout_of_table, table_problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class CheckedJob:
         job: The job.
         kind: What it is; None where it could not be planned.
         tables: The tables that it writes, each with its columns; None where it could not be planned.
+        layouts: How each of them is laid out, in words.
         differences: How it differs from its last run.
         remedy: The verb by which it can go on in spite of them.
         problems: What keeps it from running, a sentence each.
@@ -32,6 +33,7 @@ class CheckedJob:
     job: Job
     kind: str | None = None
     tables: Mapping[str, T.StructType | None]
+    layouts: Mapping[str, str] = field(default_factory=dict)
     differences: Sequence[Difference] = ()
     remedy: str | None = None
     problems: Sequence[str] = field(default_factory=list)
@@ -74,6 +76,7 @@ def _check(context: StageContext, plan: JobPlan) -> CheckedJob:
         job=job,
         kind=plan.kind,
         tables=plan.schemas,
+        layouts={table: layout_of_table(plan, table).description for table in plan.schemas},
         differences=differences,
         remedy=remedy_of(differences),
         problems=problems,

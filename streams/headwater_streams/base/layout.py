@@ -109,6 +109,22 @@ class Layout:
         return None if self.keep is None else in_micros(parse_duration(self.keep))
 
     @property
+    def description(self) -> str:
+        """How the table is laid out, for a person; empty where nothing is declared.
+
+        Example:
+            >>> Layout((Partition("at_day", "at", "days"), Partition("city")), ("who",), keep="90 days").description
+            'partitioned by at_day = days(at), city; sorted by who; kept for 90 days'
+        """
+        partitions = [p.name if p.of is None else f"{p.name} = {p}" for p in self.partition_by]
+        parts = [
+            f"partitioned by {', '.join(partitions)}" if partitions else "",
+            f"sorted by {', '.join(self.cluster_by)}" if self.cluster_by else "",
+            f"kept for {self.keep}" if self.keep is not None else "",
+        ]
+        return "; ".join(filter(None, parts))
+
+    @property
     def stored_properties(self) -> dict[str, str]:
         """The properties that the table gets: those declared, and the library's own about its upkeep."""
         own = {CLUSTERED_BY: ",".join(self.cluster_by), KEPT: self.keep or ""}

@@ -149,6 +149,15 @@ class DeltaTransaction:
         """The rows of data files of the table."""
         return read_files(self._spark, self._schema, [data_file(self._path, file.name) for file in files])
 
+    def partition_by(self, columns: Sequence[str], schema: T.StructType) -> None:
+        """Gives the table other partitions, and columns with these, from the commit on; to be called before `write`.
+
+        The commit has to replace all files.
+        """
+        known = {field.name: field for field in self._schema.fields}  # with their comments
+        self._schema = T.StructType([known.get(field.name, field) for field in schema.fields])
+        self._transaction.set_columns(self._schema.json(), columns)
+
     def write(self, df: DataFrame) -> WrittenFiles:
         """Writes the rows into files of the table, with its columns, order and types; commits nothing.
 

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.errors import DataLossError, IncompatibleTableError
 from headwater_streams.delta.delta_table import (
     DeltaTransaction,
     mark_action,
@@ -211,7 +211,17 @@ class FileSwap(DeltaTransaction):
         return files.actions
 
     def _linked(self, table: Path, adds: Sequence[Mapping[str, Any]]) -> list[Action]:
-        """Another table's files, linked into this one's folder."""
+        """Another table's files, linked into this one's folder.
+
+        Raises:
+            IncompatibleTableError: They have other partitions.
+        """
+        others = [add for add in adds if set(add["partitionValues"]) != set(self.partition_columns)]
+        if others:
+            raise IncompatibleTableError(
+                f"{self._path}: the table got other partitions since {table} was made; nothing was committed: plan the "
+                "backfill again"
+            )
         for add in adds:
             link(data_file(table, add["path"]), data_file(self._path, add["path"]))
         return [_new(add) for add in adds]

@@ -1,0 +1,104 @@
+"""Writes the rows of a job's tables anew, as they are, in the partitions and the order that the job declares now.
+
+One commit for each table, which changes no row: readers and backfills go on as if nothing had been.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import types as T
+
+from headwater_streams.base.errors import IncompatibleTableError, StreamsError
+from headwater_streams.base.target import DeltaTarget
+from headwater_streams.delta.clustering import clustered_by
+from headwater_streams.delta.delta_table import conflicts, describe_table, read_version
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.laid_out import partitioned
+from headwater_streams.plan.plan import JobPlan
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.ownership import LeaseFactory
+from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.spark.columns import cols
+from headwater_streams.storage.delta_files import partition_columns
+from headwater_streams.storage.delta_log import has_versions
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A table whose rows were written anew.
+
+    Attributes:
+        job: The job that writes it.
+        table: The table.
+        before: Its partition columns before.
+        now: Its partition columns now.
+        rows: How many rows it has.
+        files: In how many files they stand.
+    """
+
+    job: str
+    table: str
+    before: tuple[str, ...]
+    now: tuple[str, ...]
+    rows: int
+    files: int
+
+
+def rewrite(context: StageContext, jobs: Sequence[Job], lease: LeaseFactory) -> list[Rewritten]:
+    """Writes the tables of jobs anew that have other partitions, or another order, than these declare.
+
+    Raises:
+        StreamsError: A job runs, or a table is changed by others meanwhile; it stays as it was.
+    """
+    results: list[Rewritten] = []
+    for plan in plan_jobs(context, jobs):
+        with _owned(plan, lease):
+            for target in plan.job.targets:
+                done = _rewritten(context, plan, target)
+                results += [] if done is None else [done]
+    return results
+
+
+@contextmanager
+def _owned(plan: JobPlan, lease: LeaseFactory) -> Iterator[None]:
+    held = lease(plan.job.name)
+    try:
+        held.claim([])
+        yield
+    finally:
+        held.release()
+
+
+def _rewritten(context: StageContext, plan: JobPlan, target: DeltaTarget) -> Rewritten | None:
+    path, columns = context.home.table(target.name), target.layout.partition_columns
+    if not has_versions(path):
+        return None
+    before = partition_columns(path)
+    if (before, clustered_by(path)) == (columns, target.layout.cluster_by):
+        return None
+    if clustered_by(path) != target.layout.cluster_by:
+        describe_table(path, target.layout)
+    transaction = context.transaction(path)
+    files = transaction.all_files()
+    rows = read_version(context.spark, path, transaction.version)
+    own = {field.name for field in transaction.schema.fields}
+    if any(each.name not in own for each in target.layout.computed):
+        rows = partitioned(rows, target)
+    missing = [name for name in columns if name not in rows.columns]
+    if missing:
+        raise IncompatibleTableError(
+            f"{target.name}: its rows have no column {missing[0]!r} to partition them by; build the table again: "
+            f"headwater backfill plan {plan.job.name} --rebuild"
+        )
+    transaction.partition_by(
+        columns, T.StructType([T.StructField(f.name, f.dataType) for f in rows.schema.fields])
+    )
+    written = transaction.write(rows.repartition(*cols(columns)) if columns and files else rows)
+    try:
+        transaction.commit_same(written, files, f"the same, by {', '.join(columns) or 'no partition'}")
+    except conflicts() as error:
+        raise StreamsError(
+            f"{target.name} was changed by others while its rows were written anew; it is as it was: do it again"
+        ) from error
+    return Rewritten(plan.job.name, target.name, before, columns, written.rows, len(written.names))
