@@ -33,7 +33,10 @@ Each statement becomes the job that a Python module would have declared, run and
 - `WITH (...)` has `mode`, `keys` (an updating table's are the grouping's columns by default), `dedup`
   (`by_offset(origin => true)`), `late`, `name` (by default the table's, without its schema) and `state`;
   `mode = 'scd1'` or `'scd2'` is `hw.scd1` or `hw.scd2`, with `sequence_by`, `apply_as_deletes`, `except_columns` and
-  `track_history_columns`.
+  `track_history_columns`; `keep = '90 days'` lets go of older rows.
+- `PARTITIONED BY (days(departed_at), carrier)`, `CLUSTER BY (carrier)`, `COMMENT 'text'` and
+  `TBLPROPERTIES ('name' = 'value')` before `AS`, in any order, and `carrier COMMENT 'text'` in the brackets, say how
+  the table is laid out, as `hw.delta` does. `days`, `years`, `months` and `hours` of a time make a column of it.
 
 Errors name the file and the line, before anything runs.
 """
