@@ -1,0 +1,143 @@
+"""Rows that are older than their table keeps them go, and come back by nothing.
+
+record      0    1    2     3     4           5
+day         1    1    50    99    1 (late)    120     of 2013; keep="60 days"
+batch       |--- 0 ---|     |---- 1 ----|     2
+horizon     (none)          day 39            day 60
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.backfill import BackfillError
+from headwater_streams.base.extra import Extra
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.plan.job import Job, bind
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+TABLE = "silver.events"
+FIRST = datetime(2013, 1, 1, 12, tzinfo=UTC)
+events = hw.topic("events", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="1 day")
+kept = hw.table(TABLE, event_time="at", watermark="1 day")
+
+
+def job(*, factor: int = 1, **layout: Any) -> Job:
+    @hw.job(name="clean", target=hw.delta(TABLE, keep="60 days", **layout), dedup=hw.by_offset())
+    def clean(events: DataFrame) -> DataFrame:
+        return events.withColumn("n", F.col("n") * F.lit(1))
+
+    @hw.job(name="clean", target=hw.delta(TABLE, keep="60 days", **layout), dedup=hw.by_offset())
+    def multiplied(events: DataFrame) -> DataFrame:
+        return events.withColumn("n", F.col("n") * F.lit(100))
+
+    return bind(clean if factor == 1 else multiplied)
+
+
+@hw.job(target=hw.delta("gold.daily", keys=["who", "window_start"], mode="update", keep="60 days"))
+def daily(kept: DataFrame) -> DataFrame:
+    return hw.tumbling(kept, "at", "1 day", by=["who"]).agg(F.sum("n").alias("n"))
+
+
+def event(day: int, n: int) -> dict[str, Any]:
+    at = FIRST + timedelta(days=day - 1)
+    return {"who": "x", "n": n, "at": at.isoformat()}
+
+
+def at(day: int) -> str:
+    return (FIRST + timedelta(days=day)).isoformat()
+
+
+def three_batches(driver: JobDriver) -> None:
+    driver.send("events", event(1, 0), event(1, 1), event(50, 2), timestamp=at(50))
+    driver.run()
+    assert driver.rows(TABLE, "n") == [(0,), (1,), (2,)]
+    driver.send("events", event(99, 3), event(1, 4), timestamp=at(99))
+    driver.run()
+
+
+@pytest.mark.story
+@pytest.mark.parametrize("partition_by", [[], ["days(at)"]], ids=["one folder", "days"])
+def test_old_rows_go_with_the_newest_event_and_no_backfill_brings_them_back(
+    spark: SparkSession, tmp_path: Path, partition_by: list[str]
+) -> None:
+    driver = JobDriver(spark, tmp_path, [job(partition_by=partition_by)])
+    three_batches(driver)
+    assert driver.rows(TABLE, "n") == [(2,), (3,)]
+    driver.send("events", event(120, 5), timestamp=at(120))
+    driver.run()
+    assert driver.rows(TABLE, "n") == [(3,), (5,)]
+    assert driver.audit() == []
+    (audit,) = [each for each in audit_home(driver.home) if each.table == TABLE]
+    assert audit.notes == [f"{TABLE}: 4 rows whose at is before 2013-03-01T00:00:00Z have expired"]
+    assert driver.accounting(TABLE) == {"read": 6, "written": 6, "expired": 4}
+    driver.run()
+    expiries = [e for e in driver.ledger(TABLE) if e.kind == "expiry"]
+    assert [Extra.EXPIRED.of(e) for e in expiries][-1] == [[1, 0, 1]]
+
+    mended, context = job(factor=100, partition_by=partition_by), driver.context
+    planned = backfill.plan(context, mended, offsets={"events": {0: (0, 5)}})
+    assert "rows whose at is before 2013-03-01T00:00:00Z have expired and do not come back" in planned.notes
+    backfill.run(context, planned.id, mended)
+    verdict = backfill.verify(context, planned.id, mended, recompute="all")
+    assert verdict.passed, verdict.findings
+    assert (verdict.accounting["written"], verdict.accounting["expired"]) == (1, 4)
+    backfill.swap(context, planned.id)
+    assert driver.rows(TABLE, "n") == [(300,), (5,)]
+    assert driver.audit() == []
+    backfill.rollback(context, planned.id)
+    assert driver.rows(TABLE, "n") == [(3,), (5,)]
+    assert driver.audit() == []
+
+    rebuilt = backfill.plan_rebuild(context, mended)
+    backfill.run(context, rebuilt.id, mended)
+    verdict = backfill.verify(context, rebuilt.id, mended, recompute="all")
+    assert verdict.passed, verdict.findings
+    backfill.swap(context, rebuilt.id)
+    assert driver.rows(TABLE, "n") == [(300,), (500,)]
+    assert driver.audit() == []
+
+
+def test_windows_expire_by_their_end_and_are_left_out_of_repairs(spark: SparkSession, tmp_path: Path) -> None:
+    driver = JobDriver(spark, tmp_path, [job(), bind(daily)])
+    three_batches(driver)
+    driver.send("events", event(120, 5), timestamp=at(120))
+    driver.run()
+    days = _days(driver)
+    assert date(2013, 1, 1) not in days
+    assert days >= {date(2013, 2, 19), date(2013, 4, 30)}, "the 50th and the 120th day"
+    assert driver.audit() == []
+    with pytest.raises(BackfillError, match=r"expired|range"):
+        backfill.plan(driver.context, bind(daily), event_time=("2013-01-01", "2013-01-02"))
+    # The rows of the 50th day have expired in silver.events, and the window that was made of them stays.
+    planned = backfill.plan(driver.context, bind(daily))
+    backfill.run(driver.context, planned.id, bind(daily))
+    verdict = backfill.verify(driver.context, planned.id, bind(daily))
+    assert verdict.passed, verdict.findings
+    backfill.swap(driver.context, planned.id)
+    assert _days(driver) == days
+    assert driver.audit() == []
+
+
+def _days(driver: JobDriver) -> set[date]:
+    return {row["window_start"].date() for row in driver.table("gold.daily").collect()}
+
+
+def test_a_crash_around_an_expiry_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    driver = JobDriver(spark, tmp_path, [job()])
+    driver.send("events", event(1, 0), event(50, 2), timestamp=at(50))
+    driver.run()
+    driver.send("events", event(99, 3), timestamp=at(99))
+    for step in ("before expiry", "after expiry"):
+        driver.crash_at(step)
+        with pytest.raises(SimulatedCrash):
+            driver.run()
+    driver.run()
+    assert driver.rows(TABLE, "n") == [(2,), (3,)]
+    assert driver.audit() == []
