@@ -168,3 +168,20 @@ def test_topic_that_was_made_again_is_refused() -> None:
 
 def test_decision_can_be_followed() -> None:
     assert walks_far(rebuilt) is None
+
+
+def test_rebuild_of_rows_that_have_expired_in_the_input_is_refused() -> None:
+    day = 86_400_000_000
+    refused = rebuilt(LAST, expired_us={"silver.step": 3 * day})
+    assert refused.error is DataLossError
+    assert "rows of silver.step before 1970-01-04T00:00:00Z have expired" in refused.sentence
+    assert "--event-time 1970-01-04T00:00:00Z END" in refused.sentence
+    assert isinstance(rebuilt(LAST, expired_us={"silver.step": 3 * day}, kept_us=3 * day), RebuildPlan)
+    assert not isinstance(rebuilt(LAST, expired_us={"silver.step": 3 * day}, kept_us=2 * day), RebuildPlan)
+
+
+def test_rebuild_says_which_partitions_it_changes() -> None:
+    plan = rebuilt(partitions={"silver.clicks": ((), ("day", "who"))})
+    assert plan.notes == (
+        "silver.clicks is not partitioned now, and partitioned by day, who once this is swapped in",
+    )

@@ -71,22 +71,36 @@ class ExpiredFacts:
     gone: Offsets = field(default_factory=lambda: Offsets(pairs={}))
 
 
+def expired_inputs(context: StageContext, part: JobPlan) -> dict[str, int]:
+    """Of the tables that a job reads, the time before which rows have expired that it may have read, microseconds."""
+    found = {}
+    read = [
+        source
+        for c in lineage(context.home.table(part.job.target.name))
+        if c.entry
+        for source in c.entry.sources
+    ]
+    for name in (declared.name for declared in part.job.tables):
+        begun = min((each.versions[1] for each in read if each.table == name and each.versions), default=0)
+        later = (c.entry for c in lineage(context.home.table(name)) if c.entry and c.version >= begun)
+        before_us = expired_before_us(later)
+        if before_us is not None:
+            found[name] = before_us
+    return found
+
+
 def expired_facts(context: StageContext, part: JobPlan, planned: BackfillPlan) -> ExpiredFacts:
     """What has expired of the tables of a repair that is planned otherwise."""
-    inputs, gone = {}, []
-    for declared in part.job.tables:
-        history = lineage(context.home.table(declared.name))
-        entries = [commit.entry for commit in history if commit.entry is not None]
-        before_us = expired_before_us(entries)
-        if before_us is not None:
-            inputs[declared.name] = before_us
-            lost = expired_rows(entries)
-            gone += [
-                source.ranges
-                for entry in entries
-                if entry.is_batch and lost[entry.generation, entry.batch]
-                for source in entry.sources
-            ]
+    inputs, gone = expired_inputs(context, part), []
+    for name in inputs:
+        entries = [commit.entry for commit in lineage(context.home.table(name)) if commit.entry is not None]
+        lost = expired_rows(entries)
+        gone += [
+            source.ranges
+            for entry in entries
+            if entry.is_batch and lost[entry.generation, entry.batch]
+            for source in entry.sources
+        ]
     kept = kept_of(context, part, planned.target, planned.base_version)
     return ExpiredFacts(part=part, kept=kept, inputs_us=inputs, gone=Offsets.of(gone))
 

@@ -293,11 +293,12 @@ def partitioning_problem(table: str, stored: Sequence[str], layout: Layout) -> s
     if tuple(stored) == declared:
         return None
     return (
-        f"{table}: the table is {_partitioned(stored)}, and the job declares it {_partitioned(declared)}; put "
+        f"{table}: the table is {partitioned_text(stored)}, and the job declares it {partitioned_text(declared)}; put "
         "partition_by= back, or write the same rows anew: headwater jobs rewrite, or build the table again: beside the "
         "live one with headwater backfill plan JOB --rebuild, or from empty with headwater jobs rebuild"
     )
 
 
-def _partitioned(columns: Sequence[str]) -> str:
+def partitioned_text(columns: Sequence[str]) -> str:
+    """How a table is partitioned, in words."""
     return f"partitioned by {', '.join(columns)}" if columns else "not partitioned"

@@ -9,7 +9,8 @@ A job that begins now reads what is there as one, and goes on from it. One that 
 more would keep what it made of them, and is refused. One that has not goes on, and leaves out what was taken back.
 
 A repair puts other rows in the place of some. A job that has read these passes over it, and is repaired, too; one that
-begins now reads what is there as one, for the commits that it could read have the rows that are gone.
+begins now reads what is there as one, for the commits that it could read have the rows that are gone. So it is with
+rows that have expired.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, is_undone
+from headwater_streams.ledger.expired import is_expiry
 from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_among
 from headwater_streams.sources.coordinates import BATCH, GENERATION
@@ -39,11 +41,13 @@ def is_read_as_one(table: Path, begin: int) -> bool:
 
 def begins_as_one(table: Path, begin: int) -> bool:
     """Whether a query that begins now reads what is there as one: also where a repair that was not taken back put other
-    rows in the place of some, since commit by commit it would read those that are gone. Arguments as above."""
+    rows in the place of some, or some have expired, since commit by commit it would read those that are gone. Arguments
+    as above."""
     if is_read_as_one(table, begin):
         return True
-    repairs = repairs_among(commits(table, since=begin))
-    return any(SWAP in done and ROLLBACK not in done for done in repairs.values())
+    history = [*commits(table, since=begin)]
+    swapped = any(SWAP in done and ROLLBACK not in done for done in repairs_among(history).values())
+    return swapped or any(is_expiry(commit.entry) for commit in history)
 
 
 def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | None:

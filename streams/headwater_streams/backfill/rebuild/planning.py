@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from headwater_streams.backfill.expired import expired_inputs, kept_of
 from headwater_streams.backfill.history import read_history
 from headwater_streams.backfill.jobs import feeding, parts_before
 from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside, require_unswapped
@@ -16,6 +17,8 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.storage.delta_files import partition_columns
+from headwater_streams.storage.delta_log import has_versions
 
 
 def plan_rebuild(
@@ -70,11 +73,29 @@ def plan_rebuild(
                 unwritten={of.name for of in part.job.tables if not next_commit(aside.home.table(of.name))},
                 whole=_whole(context, part, reference),
                 held={topic: context.source.partitions(topic) for topic in part.job.topic_names},
+                expired_us=expired_inputs(aside, part),
+                kept_us=_kept_us(context, part),
+                partitions=_partitions(context, part),
             )
         )
     )
     require_unswapped(context, made)
     return stored(context.home, made, context.now_ms())
+
+
+def _kept_us(context: StageContext, part: JobPlan) -> int | None:
+    kept = kept_of(context, part, part.job.target.name)
+    return None if kept is None else kept.since_us
+
+
+def _partitions(context: StageContext, part: JobPlan) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The tables whose partitions the rebuild changes: those of now, and those of then."""
+    found = {}
+    for target in part.job.targets:
+        path = context.home.table(target.name)
+        if has_versions(path) and partition_columns(path) != target.layout.partition_columns:
+            found[target.name] = (partition_columns(path), target.layout.partition_columns)
+    return found
 
 
 def _whole(context: StageContext, part: JobPlan, reference: str) -> WholeFacts | None:

@@ -7,15 +7,17 @@ were made by what it was: they are made anew in their order, each of what the re
 one after the other.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater_streams.backfill.history import TableHistory, no_table
 from headwater_streams.backfill.jobs import PartsBefore, feeding
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.refusal import Refusal
+from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.whole_planning import WholeFacts
 from headwater_streams.base.errors import DataLossError
+from headwater_streams.base.layout import partitioned_text
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.nearest import nearest
 from headwater_streams.plan.job import Job
@@ -38,6 +40,9 @@ class RebuildFacts:
         unwritten: The tables that it reads and that nothing has been written to, there or aside.
         whole: The job and its target; None where there is no such table.
         held: What the topics hold.
+        expired_us: Of the tables that it reads, the time before which their rows have expired, microseconds.
+        kept_us: The time from which on its own table keeps rows; None where nothing of it has expired.
+        partitions: Its tables whose partitions differ from those that it declares: these of now and those.
     """
 
     job: str
@@ -51,6 +56,9 @@ class RebuildFacts:
     unwritten: Collection[str] = frozenset()
     whole: WholeFacts | None = None
     held: Ranges = field(default_factory=dict)
+    expired_us: Mapping[str, int] = field(default_factory=dict)
+    kept_us: int | None = None
+    partitions: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
 
     @property
     def before(self) -> list[JobPlan]:
@@ -89,7 +97,7 @@ def rebuild_of(facts: RebuildFacts) -> RebuildPlan | Refusal:
     history = facts.whole.history
     if not history.entries():
         return history.never_ran
-    refusal = _gone(facts.part.job, history, facts.held)
+    refusal = _gone(facts.part.job, history, facts.held) or _expired(facts)
     if refusal is not None:
         return refusal
     return RebuildPlan(
@@ -97,7 +105,11 @@ def rebuild_of(facts: RebuildFacts) -> RebuildPlan | Refusal:
         topic_ids=facts.topic_ids,
         rows=sum(entry.totals["read"] for entry in history.entries()),
         behind=facts.behind,
-        notes=(*facts.kept.notes(facts.job), *_note_on_the_next(facts.job, facts.following)),
+        notes=(
+            *facts.kept.notes(facts.job),
+            *_notes_on_partitions(facts.partitions),
+            *_note_on_the_next(facts.job, facts.following),
+        ),
     )
 
 
@@ -152,6 +164,24 @@ def _gone(job: Job, history: TableHistory, held: Ranges) -> Refusal | None:
                     DataLossError,
                 )
     return None
+
+
+def _expired(facts: RebuildFacts) -> Refusal | None:
+    """Refuses a table that has rows of what has expired in the tables that it is made of."""
+    lost = {name: at_us for name, at_us in facts.expired_us.items() if at_us > (facts.kept_us or at_us - 1)}
+    if not lost:
+        return None
+    table, since = max(lost, key=lambda name: lost[name]), iso(max(lost.values()))
+    return Refusal(
+        f"rows of {table} before {since} have expired, and what {facts.part.job.target.name} has of them cannot be "
+        f"made again; what came since can be repaired: headwater backfill plan {facts.job} --event-time {since} END",
+        DataLossError,
+    )
+
+
+def _notes_on_partitions(partitions: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> Iterator[str]:
+    for table, (now, then) in partitions.items():
+        yield f"{table} is {partitioned_text(now)} now, and {partitioned_text(then)} once this is swapped in"
 
 
 def _note_on_the_next(job: str, following: Sequence[str]) -> tuple[str, ...]:
