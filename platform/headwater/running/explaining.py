@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from headwater.running.behind import AskTopic, bounds_of, records_behind
 from headwater.running.progress import JobProgress, progress_of
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.extra import Extra
+from headwater_streams.base.layout import KEPT
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import declared_name
+from headwater_streams.ledger.expired import is_expiry, iso_of
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry
 from headwater_streams.spark.run_facts import facts_of_last_run
+from headwater_streams.storage.delta_files import properties_of
+from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.home import Home
 
 _STEPS = {
@@ -33,6 +38,7 @@ _STEPS = {
 _ENDED = {"killed": "was killed", "waiting": "waits", "refused": "was refused", "blocked": "does not run"}
 """How messages describe a part's state, where that is not the state's name."""
 _SILENT = timedelta(seconds=30)
+_LOOKED_BACK = 1_000  # commits of a table, for its last expiry
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -99,6 +105,7 @@ def explain_job(home: Path, job: str, ask: AskTopic | None, *, now: datetime | N
         *_of_steps(progress, steps),
         *_of_watermark(last, inputs),
         *_of_parts(place, by_job, job, ask),
+        *_of_age(place, progress),
     ]
     watermark = last["watermark"] if last is not None else None
     return Explanation(job, progress.state, watermark, inputs, dict(steps.most_common()), sentences)
@@ -243,6 +250,26 @@ def _of_parts(home: Home, by_job: Mapping[str, JobProgress], job: str, ask: AskT
             if each.behind:
                 unit = "record" if each.places else "commit"
                 yield f"its part {name} is behind: {quantity(each.behind, unit)} of {each.source} wait"
+
+
+def _of_age(home: Home, progress: JobProgress) -> Iterator[str]:
+    """How long the job's tables keep their rows, and what has expired last."""
+    facts = facts_of_last_run(home.checkpoint(progress.job, int(progress.events[-1]["generation"])))
+    for table in facts.targets if facts is not None else ():
+        path = home.table(table)
+        keep = properties_of(path).get(KEPT) if has_versions(path) else None
+        if not keep:
+            continue
+        newest = islice((c.entry for c in commits_backwards(path) if c.entry is not None), _LOOKED_BACK)
+        expiry = next((entry for entry in newest if is_expiry(entry)), None)
+        if expiry is None:
+            yield f"{table} keeps its rows for {keep}; none has expired lately"
+            continue
+        rows = quantity(expiry.totals["expired"], "row")
+        before = iso_of(Extra.EXPIRED_BEFORE_US.of(expiry))
+        yield (
+            f"{table} keeps its rows for {keep}: what is before {before} has expired, {rows} of them the last time"
+        )
 
 
 def _of_watermark(last: dict[str, Any] | None, inputs: list[InputState]) -> Iterator[str]:
