@@ -20,6 +20,7 @@ from headwater_streams.backfill.results import RollbackResult, SwapResult, Table
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.values import LiveBatchId, micros
 from headwater_streams.backfill.verdict import Finding, Verdict
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.base.record import Record
 from headwater_streams.quality.result import Outcome, SuiteResult
@@ -83,6 +84,20 @@ _ENTRIES = {
         partitions={"departures": {0: {"read": 6, "exploded": 4, "written": 9}}},
     ),
     "least": LedgerEntry(job="alone", generation=1, batch=0, table="silver.alone", kind="side"),
+    "expiry": LedgerEntry(
+        job="clean",
+        generation=1,
+        batch=-1,
+        table="silver.clicks",
+        kind="expiry",
+        accounting={"silver.clicks": {"expired": 3}},
+        fingerprint="9f2c",
+        extra={
+            Extra.EXPIRED_BEFORE_US: 1_357_084_800_000_000,
+            Extra.EXPIRED_BY: "at",
+            Extra.EXPIRED: [[1, 0, 2], [1, 1, 1]],
+        },
+    ),
     "generation": LedgerEntry(
         job="pairs",
         generation=3,

@@ -10,6 +10,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId, Span, micros
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import (
+    EXPIRY,
     NO_WATERMARK_MS,
     LedgerEntry,
     Ranges,
@@ -25,7 +26,7 @@ from headwater_streams.runtime.lookups import Versions, versions_of
 from headwater_streams.storage.home import Home
 
 _US_PER_MS = 1_000
-_OTHERS = ("backfill", "generation", "expiry")  # commits that are no batches
+_OTHERS = ("backfill", "generation", EXPIRY)  # commits that are no batches
 
 
 @dataclass(frozen=True)

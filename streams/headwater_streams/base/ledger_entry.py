@@ -22,8 +22,8 @@ in the entries of row stages and of windows that read a topic themselves. What o
 - row stages: `read = written + filtered + duplicate + quarantined`. Where a function makes several rows of a record, as
   explode does, `exploded` is the number of records that became rows, and `written` that of their rows:
   `read = exploded + filtered + duplicate + quarantined`. A record of which no row came is `filtered`. Of a batch that
-  read several inputs all have `exploded`, or none. An entry with that term is of version 2 of the format: to older
-  Headwaters its books would not balance. All others are of version 1, as ever
+  read several inputs all have `exploded`, or none. An entry with that term is of version 2 of the format, see
+  `LedgerEntry.FORMAT`
 - slowly changing dimensions: `read = changed + deleted + filtered + duplicate + quarantined`, the change events and
   those that delete. Of them `kept` stand in the table of changes. `held` is the change in the number of events that
   the table's rows stand for (the sum of `_changes`): an event counts until a newer one of the key (type 1) or a later
@@ -79,7 +79,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.record import Part, Record
@@ -105,7 +105,8 @@ EXPLODED = "exploded"
 """The term of records that became rows, where a record may become several."""
 EXPIRED = "expired"
 """The term of rows that are older than their table keeps them."""
-_FORMAT_OF_EXPLODED = 2
+EXPIRY: Final = "expiry"
+"""The kind of a commit that lets go of such rows."""
 
 
 def identity_terms(kind: str, terms: Mapping[str, int]) -> dict[str, int]:
@@ -196,7 +197,9 @@ class LedgerEntry(Record):
     """
 
     WHAT = "a ledger entry"
-    FORMAT = _FORMAT_OF_EXPLODED
+    FORMAT = 2
+    """That of entries which an older Headwater would misread: to it the books of records that became several rows would
+    not balance, and an expiry would be the batch that a generation goes on from. All others are written as 1."""
     FORMAT_KEY = "headwater"
 
     job: str
@@ -257,7 +260,7 @@ class LedgerEntry(Record):
     def to_json(self) -> str:
         """The entry as it stands in `userMetadata`."""
         value: dict[str, Any] = {
-            self.FORMAT_KEY: _FORMAT_OF_EXPLODED if self.explodes else 1,
+            self.FORMAT_KEY: self.FORMAT if self.explodes or self.kind == EXPIRY else 1,
             "job": self.job,
             "generation": self.generation,
             "batch": self.batch,
@@ -341,7 +344,7 @@ def is_undone(entry: LedgerEntry, beginning: LedgerEntry) -> bool:
     A repair's is of none: its `batch` is the mark of the swap. Nor is one that put rows back: its `batch` is the last
     that the table had by then, and the files are of the batches that wrote them.
     """
-    is_batch = entry.kind not in ("backfill", "generation", "expiry")
+    is_batch = entry.kind not in ("backfill", "generation", EXPIRY)
     last = Extra.AFTER.of(beginning)
     after = (last["generation"], last["batch"])
     return is_batch and entry.generation < beginning.generation and (entry.generation, entry.batch) > after

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.ledger_entry import EXPIRY, LedgerEntry
 
-EXPIRY = "expiry"
 BatchId = tuple[int | None, int | None]
 """A batch's generation and number; of rows that no batch wrote, nothing."""
 

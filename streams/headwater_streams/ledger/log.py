@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.base.ledger_entry import EXPIRY, LedgerEntry, SourceRange
 from headwater_streams.base.record import NewerRecordError
 from headwater_streams.storage.damage import DamagedFileError, NewerFileError
 from headwater_streams.storage.delta_log import actions_of, has_versions, log_files
 from headwater_streams.storage.records import naming_file
 
 LEDGER_TABLE = "headwater.ledger"
-_BESIDE = ("backfill", "expiry")
+_BESIDE = ("backfill", EXPIRY)
 """Kinds of commits of a generation that are none of the batches that it goes on with."""
 
 

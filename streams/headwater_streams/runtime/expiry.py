@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import NO_WATERMARK_MS, LedgerEntry
+from headwater_streams.base.ledger_entry import EXPIRY, NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles, conflicts
 from headwater_streams.delta.live_files import LiveFile, files_between
 from headwater_streams.ledger.expired import BatchId
@@ -126,7 +126,7 @@ def expiry_entry(
         generation=generation,
         batch=-1,
         table=table,
-        kind="expiry",
+        kind=EXPIRY,
         accounting={table: terms},
         fingerprint=plan.job.fingerprint,
         extra={
