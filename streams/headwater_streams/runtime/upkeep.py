@@ -28,6 +28,7 @@ from headwater_streams.storage.delta_rows import remove_rows
 from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
+_HOUR = timedelta(hours=1)
 _REMOVE_EVERY = 10  # compactions: listing a table's folder costs more the longer it lives
 
 
@@ -87,10 +88,9 @@ class TableUpkeep:
                     compact(path)
             if removing:
                 properties = properties_of(path)
-                files_kept = retention(properties, FILE_RETENTION) or timedelta(
-                    hours=self._upkeep.files_kept_h
-                )
-                vacuum(home, name, files_kept // timedelta(hours=1))
+                files_kept = retention(properties, FILE_RETENTION)
+                hours = self._upkeep.files_kept_h if files_kept is None else -(-files_kept // _HOUR)
+                vacuum(home, name, hours)
             if compacting and removing:
                 log_kept = retention(properties, LOG_RETENTION) or timedelta(days=self._upkeep.log_kept_days)
                 clean_log(home, name, older_than=datetime.now(UTC) - log_kept)
