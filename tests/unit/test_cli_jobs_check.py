@@ -1,5 +1,7 @@
 """What `headwater jobs check` and `run` print of jobs that are not well."""
 
+from typing import Any
+
 import pytest
 
 from headwater.cli import _fail
@@ -9,19 +11,26 @@ from headwater_streams.runtime.compatibility import Difference
 from headwater_streams.runtime.runner import Outcome
 
 
+def plan_of(job: str, **more: Any) -> dict[str, Any]:
+    """What `jobs check` has of a table, as for machines."""
+    nothing: dict[str, Any] = {
+        "inputs": {},
+        "keys": [],
+        "columns": {},
+        "checks": [],
+        "event_times": {},
+        "layout": "",
+    }
+    return {"job": job, "target": f"silver.{job}", "kind": "row", **nothing, **more}
+
+
 def test_check_says_what_can_be_done_about_each_difference(capsys: pytest.CaptureFixture[str]) -> None:
     changed = [
         Difference("function or declaration", "aa", "bb", "keep", "rows before are as the old one made them"),
         Difference("watermark of orders", "1 hour", "2 hours", "keep", "it is late"),
         Difference("shuffle partitions", "2", "4", "renew", "state is cut by them"),
     ]
-    part = {
-        "job": "hourly__ingest_orders",
-        "target": "gold.hourly__ingest_orders",
-        "kind": "row",
-        "inputs": {},
-    }
-    part |= {"keys": [], "columns": {}, "checks": []}
+    part = plan_of("hourly__ingest_orders", target="gold.hourly__ingest_orders")
     _print_plans([part], {"clean": changed, part["job"]: changed[:1]})
     told = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     lines = [line for line in told if line.startswith("clean")]
@@ -63,3 +72,28 @@ def test_run_ends_with_a_line_and_a_status_for_those_that_did_not_end_well(
 
 def test_run_whose_jobs_are_all_well_ends_well() -> None:
     _raise_for([], [])
+
+
+def test_check_says_how_tables_are_laid_out(capsys: pytest.CaptureFixture[str]) -> None:
+    layout = "partitioned by at_day = days(at); kept for 90 days"
+    _print_plans([plan_of("clean", layout=layout), plan_of("dirty")], {})
+    told = [line for line in capsys.readouterr().out.splitlines() if " is " in line]
+    assert told == [f"silver.clean is {layout}"]
+
+
+def test_check_says_of_event_times_rows_and_layouts_in_one_go(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan_of(
+        "lines",
+        columns={"sku": "string", "_row": "bigint"},
+        event_times={"orders": "timestamp_millis(ts_ms) AS event_time", "returns": "at"},
+        layout="kept for 90 days",
+    )
+    _print_plans([lines, plan_of("clean")], {})
+    assert capsys.readouterr().out.split("\n\n")[-1].splitlines() == [
+        "orders of lines has the event time timestamp_millis(ts_ms) AS event_time",
+        (
+            "silver.lines: a record may become several rows; _row is the place of each in its record, and the ledger "
+            "counts records and rows apart"
+        ),
+        "silver.lines is kept for 90 days",
+    ]
