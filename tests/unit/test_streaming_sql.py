@@ -433,13 +433,14 @@ def test_sql_layout_is_written_as_spark_writes_it(tmp_path: Path) -> None:
         CLUSTER BY (order_id)
         COMMENT 'all orders'
         TBLPROPERTIES ('delta.logRetentionDuration' = '60 days', team = 'sales')
-        WITH (keep = '90 days')
+        WITH (keep = '90 days', keep_by = 'placed_at')
         AS SELECT order_id, country, cents, placed_at FROM topic('orders', schema => 'order_id STRING, country STRING,
           cents BIGINT, placed_at TIMESTAMP', event_time => 'placed_at');""",
     )
     layout = job.target.layout
     assert layout.partition_columns == ("placed_at_day", "country")
-    assert (layout.cluster_by, layout.comment, layout.keep) == (("order_id",), "all orders", "90 days")
+    assert (layout.cluster_by, layout.comment) == (("order_id",), "all orders")
+    assert (layout.keep, layout.keep_by) == ("90 days", "placed_at")
     assert layout.properties == (("delta.logRetentionDuration", "interval 60 days"), ("team", "sales"))
     assert layout.comments == (("placed_at", "when it's placed"), ("cents", "gross"))
 

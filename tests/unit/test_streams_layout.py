@@ -139,9 +139,22 @@ def test_layout_of_all_columns_or_without_a_time_is_a_sentence() -> None:
     ]
     kept = hw.delta("a.b", keep="9 days").layout
     (problem,) = layout_problems("a.b", kept, ORDERS, times=("day",))
-    assert "keep='9 days' is by event time, and no column of the table is one" in problem
+    assert "keep='9 days' is by event time, and no column of the table is called so" in problem
     assert not [*layout_problems("a.b", kept, ORDERS, times=("gone", "placed_at"))]
-    assert age_column(("gone", "placed_at"), ORDERS) == "placed_at"
+    assert age_column(("gone", "placed_at"), ORDERS, kept) == "placed_at"
+
+
+def test_age_is_by_the_column_that_is_named() -> None:
+    named = hw.delta("a.b", keep="9 days", keep_by="placed_at").layout
+    assert age_column(("timestamp_millis(ts)",), ORDERS, named) == "placed_at"
+    assert not [*layout_problems("a.b", named, ORDERS, times=("timestamp_millis(ts)",))]
+    assert named.description == "kept for 9 days by placed_at"
+    (problem,) = layout_problems("a.b", hw.delta("a.b", keep="9 days", keep_by="day").layout, ORDERS)
+    assert "keep_by has 'day', which is DATE, and no TIMESTAMP" in problem
+    (problem,) = layout_problems("a.b", hw.delta("a.b", keep="9 days", keep_by="at").layout, ORDERS)
+    assert "keep_by has 'at', which is no column of it; it has" in problem
+    with pytest.raises(JobDefinitionError, match="write keep= with it"):
+        hw.delta("a.b", keep_by="placed_at")
 
 
 def test_partition_that_cannot_be_computed_is_a_sentence() -> None:

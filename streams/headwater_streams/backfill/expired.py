@@ -20,7 +20,6 @@ from headwater_streams.base.ledger_entry import EXPIRED, spelled
 from headwater_streams.ledger.expired import expired_before_us, expired_rows
 from headwater_streams.ledger.log import lineage, next_commit
 from headwater_streams.operators.windows.fixed import FixedWindow
-from headwater_streams.plan.laid_out import age_column
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.spark.columns import col
@@ -46,7 +45,7 @@ class Kept:
 
 def kept_of(context: StageContext, part: JobPlan, table: str, version: int | None = None) -> Kept | None:
     """What one of a job's tables keeps at a version, its newest by default; None where nothing has expired."""
-    column = age_column(part.times, part.schemas[table])
+    column = part.age_column(table)
     path = context.home.table(table)
     until = next_commit(path) if version is None else version + 1
     entries = (commit.entry for commit in lineage(path, until=until) if commit.entry is not None)

@@ -84,6 +84,8 @@ class Layout:
         comment: What it is, for people.
         comments: The same of its columns, by their names.
         keep: For how long its rows are kept, by event time; None for ever.
+        keep_by: The column that has a row's event time; None for the one that an input's event time, or a window's end,
+            is called.
     """
 
     partition_by: tuple[Partition, ...] = ()
@@ -92,6 +94,7 @@ class Layout:
     comment: str | None = None
     comments: tuple[tuple[str, str], ...] = ()
     keep: str | None = None
+    keep_by: str | None = None
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -120,7 +123,9 @@ class Layout:
         parts = [
             f"partitioned by {', '.join(partitions)}" if partitions else "",
             f"sorted by {', '.join(self.cluster_by)}" if self.cluster_by else "",
-            f"kept for {self.keep}" if self.keep is not None else "",
+            f"kept for {self.keep}" + (f" by {self.keep_by}" if self.keep_by is not None else "")
+            if self.keep is not None
+            else "",
         ]
         return "; ".join(filter(None, parts))
 
@@ -149,6 +154,7 @@ def layout_of(
     comment: str | None = None,
     comments: Mapping[str, str] | None = None,
     keep: str | None = None,
+    keep_by: str | None = None,
     replaces_rows: bool = False,
 ) -> Layout:
     """What a declaration says of a table's layout.
@@ -161,6 +167,7 @@ def layout_of(
         comment: See `hw.delta`.
         comments: See `hw.delta`.
         keep: See `hw.delta`.
+        keep_by: See `hw.delta`.
         replaces_rows: Whether the job's own batches replace rows of the table.
 
     Raises:
@@ -193,6 +200,10 @@ def layout_of(
             parse_duration(keep)
         except JobDefinitionError as error:
             raise JobDefinitionError(f"{about}: keep={error}") from error
+    elif keep_by is not None:
+        raise JobDefinitionError(
+            f"{about}: keep_by={keep_by!r} is by what rows are let go of; write keep= with it"
+        )
     return Layout(
         partitions,
         tuple(cluster_by),
@@ -200,6 +211,7 @@ def layout_of(
         comment,
         tuple((comments or {}).items()),
         keep,
+        keep_by,
     )
 
 

@@ -103,6 +103,7 @@ def delta(
     comment: str | None = None,
     comments: Mapping[str, str] | None = None,
     keep: str | None = None,
+    keep_by: str | None = None,
 ) -> DeltaTarget:
     """Declares a Delta table as a job's target.
 
@@ -120,6 +121,8 @@ def delta(
         comments: What columns of it are, by their names.
         keep: How long rows are kept by event time, as `"90 days"`. Upkeep removes those that are older than that behind
             the newest event that the job has seen; the ledger counts them as expired, and no backfill brings them back.
+        keep_by: The column of the table that has the event time, where it is not called as in the input; of windows it
+            is `window_end`.
 
     Example:
         >>> delta("silver.orders", partition_by=["days(placed_at)"], keep="90 days").layout.partition_columns
@@ -137,6 +140,7 @@ def delta(
         comment=comment,
         comments=comments,
         keep=keep,
+        keep_by=keep_by,
         replaces_rows=mode == "update",
     )
     return DeltaTarget(name, tuple(keys), mode, layout=layout)

@@ -141,10 +141,16 @@ def layout_problems(
     for name, _ in layout.comments:
         if name not in kinds:
             yield f"{table}: comments has {name!r}, which is no column of it; it has {nearest(name, own)}"
-    if layout.keep is not None and age_column(times, schema) is None:
+    age = age_column(times, schema, layout)
+    if layout.keep is not None and age is None and layout.keep_by is not None:
+        kind = kinds.get(layout.keep_by)
+        what = "no column of it" if kind is None else f"{type_name(kind)}, and no TIMESTAMP"
+        yield f"{table}: keep_by has {layout.keep_by!r}, which is {what}; it has {nearest(layout.keep_by, own)}"
+    elif layout.keep is not None and age is None:
         yield (
-            f"{table}: keep={layout.keep!r} is by event time, and no column of the table is one; give an input "
-            "event_time=..., and the result that column, or a window's window_end"
+            f"{table}: keep={layout.keep!r} is by event time, and no column of the table is called so; give an "
+            "input event_time=, and name the column that has it, keep_by=..., or have a window's window_end in the "
+            "result"
         )
 
 
@@ -173,7 +179,9 @@ def keep_problems(table: str, layout: Layout, kind: str, delays: Sequence[str]) 
         )
 
 
-def age_column(times: Sequence[str], schema: T.StructType) -> str | None:
-    """The column that says how old a table's rows are: the first of `times` that it has as a TIMESTAMP."""
+def age_column(times: Sequence[str], schema: T.StructType, layout: Layout) -> str | None:
+    """The column that says how old a table's rows are: the one that is declared, or the first of `times`; None where
+    the table does not have it as a TIMESTAMP."""
     kinds = {field.name: field.dataType for field in schema.fields}
-    return next((name for name in times if isinstance(kinds.get(name), T.TimestampType)), None)
+    names = times if layout.keep_by is None else (layout.keep_by,)
+    return next((name for name in names if isinstance(kinds.get(name), T.TimestampType)), None)

@@ -13,6 +13,7 @@ from headwater_streams.operators.recording import Place
 from headwater_streams.operators.windows.spec import WINDOW_END, WindowSpec
 from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.job import Job
+from headwater_streams.plan.laid_out import age_column
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
     PLACE,
@@ -138,6 +139,11 @@ class JobPlan:
         if isinstance(self.operator, IntervalJoin | AsOf):
             return (self.operator.left_time, self.operator.right_time)
         return tuple(each.event_time for each in self.job.inputs.values() if each.event_time is not None)
+
+    def age_column(self, table: str) -> str | None:
+        """The column that says how old the rows of one of the job's tables are; None where none does."""
+        target = next((target for target in self.job.targets if target.name == table), None)
+        return None if target is None else age_column(self.times, self.schemas[table], target.layout)
 
     @property
     def changes_schema(self) -> dict[str, T.StructType]:

@@ -27,7 +27,6 @@ from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles, 
 from headwater_streams.delta.live_files import LiveFile, files_between
 from headwater_streams.ledger.expired import BatchId
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.plan.laid_out import age_column
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.watermark import Watermark
@@ -223,6 +222,6 @@ def _rest(transaction: DeltaTransaction, mixed: Sequence[Aged], column: str, hor
 
 
 def _column(plan: JobPlan, table: str) -> str:
-    column = age_column(plan.times, plan.schemas[table])
+    column = plan.age_column(table)
     assert column is not None  # checked when the job was planned
     return column

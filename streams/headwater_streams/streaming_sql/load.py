@@ -145,7 +145,7 @@ def _target(statement: Statement) -> DeltaTarget:
             if name in of_changes:
                 of_changes[name] = _names(name, of_changes[name])
         declare: Any = scd1 if mode == "scd1" else scd2
-        if "keep" in statement.layout:
+        if "keep" in statement.layout or "keep_by" in statement.layout:
             raise JobDefinitionError("keep is not for slowly changing dimensions, which keep what holds now")
         more = {"sequence_by": "", **of_changes, **statement.layout}
         target: DeltaTarget = declare(statement.table, keys=keys, **more)

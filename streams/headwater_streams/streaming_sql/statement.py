@@ -15,12 +15,13 @@ from headwater_streams.streaming_sql.select import read_select
 
 OPTIONS = (
     "mode", "keys", "dedup", "late", "name", "state", "sequence_by", "apply_as_deletes", "except_columns",
-    "track_history_columns", "on_error", "max_errors", "keep",
+    "track_history_columns", "on_error", "max_errors", "keep", "keep_by",
 )  # fmt: skip
 _CLAUSES = {
     "PARTITIONED BY": "partition_by", "CLUSTER BY": "cluster_by", "TBLPROPERTIES": "properties", "COMMENT": "comment",
 }  # fmt: skip
 """What says how the table is laid out, as Spark writes it, with the names of the arguments of `hw.delta`."""
+_OF_AGE = ("keep", "keep_by")
 ACTIONS = ("QUARANTINE", "FAIL", "WARN")
 
 
@@ -125,8 +126,7 @@ def _clauses(
             layout[_CLAUSES[clause]] = _clause(script, clause)
             places.setdefault("layout", place)
         of_layout |= set(range(begin, script.position))
-    if "keep" in options:
-        layout["keep"] = options.pop("keep")
+    layout |= {name: options.pop(name) for name in _OF_AGE if name in options}
     return options, layout
 
 
@@ -255,6 +255,6 @@ def _options(script: Script, of_layout: set[int]) -> dict[str, Any]:
             place.fail(f"WITH has no {name!r}; it has {', '.join(OPTIONS)}")
         script.expect("=")
         options[name] = argument(script)
-        if name == "keep":
+        if name in _OF_AGE:
             of_layout |= set(range(begin, script.position))
     return options
