@@ -23,9 +23,10 @@ from headwater_streams.backfill.results import RollbackResult, SwapResult
 from headwater_streams.backfill.rewind.sides import repaired_sides, why_not_undone
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
-from headwater_streams.backfill.values import LiveBatchId, iso, micros
+from headwater_streams.backfill.values import LiveBatchId, micros
 from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, intersection
+from headwater_streams.base.moments import iso
 from headwater_streams.ledger.repairs import half_done
 from headwater_streams.plan.job import bind
 from headwater_streams.storage.damage import DamagedFileError

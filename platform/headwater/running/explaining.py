@@ -17,9 +17,10 @@ from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.layout import KEPT
 from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import declared_name
-from headwater_streams.ledger.expired import is_expiry, iso_of
+from headwater_streams.ledger.expired import is_expiry
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry
 from headwater_streams.spark.run_facts import facts_of_last_run
 from headwater_streams.storage.delta_files import properties_of
@@ -266,7 +267,7 @@ def _of_age(home: Home, progress: JobProgress) -> Iterator[str]:
             yield f"{table} keeps its rows for {keep}; none has expired lately"
             continue
         rows = quantity(expiry.totals["expired"], "row")
-        before = iso_of(Extra.EXPIRED_BEFORE_US.of(expiry))
+        before = iso(Extra.EXPIRED_BEFORE_US.of(expiry))
         yield (
             f"{table} keeps its rows for {keep}: what is before {before} has expired, {rows} of them the last time"
         )

@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.values import Span, iso
+from headwater_streams.backfill.values import Span
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.ledger_entry import EXPIRED, spelled
+from headwater_streams.base.moments import iso
 from headwater_streams.ledger.expired import expired_before_us, expired_rows
 from headwater_streams.ledger.log import lineage, next_commit
 from headwater_streams.operators.windows.fixed import FixedWindow

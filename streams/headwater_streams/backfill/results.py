@@ -7,12 +7,12 @@ from typing import Any, Self
 from headwater_streams.backfill.values import (
     FolderRecord,
     Span,
-    iso,
     micros,
     ranges_from_json,
     ranges_to_json,
 )
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.moments import iso
 from headwater_streams.base.record import Part
 
 

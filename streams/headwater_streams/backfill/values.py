@@ -51,14 +51,6 @@ class LiveBatchId(Part):
         )
 
 
-def iso(time_us: int) -> str:
-    """Microseconds since the epoch as ISO 8601 in UTC."""
-    moment = _EPOCH + timedelta(microseconds=time_us)
-    return moment.isoformat(timespec="microseconds" if moment.microsecond else "seconds").replace(
-        "+00:00", "Z"
-    )
-
-
 def micros(moment: str | datetime) -> int:
     """A moment as microseconds since the epoch; without an offset it is taken for UTC.
 

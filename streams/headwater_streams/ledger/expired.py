@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import EXPIRY, LedgerEntry
@@ -27,16 +26,6 @@ def expired_rows(entries: Iterable[LedgerEntry]) -> Counter[BatchId]:
         for generation, batch, rows in Extra.EXPIRED.get(entry, ()):
             counts[generation, batch] += rows
     return counts
-
-
-def iso_of(at_us: int) -> str:
-    """A time for a person.
-
-    Example:
-        >>> iso_of(1_357_034_400_000_000)
-        '2013-01-01T10:00:00Z'
-    """
-    return f"{datetime.fromtimestamp(at_us / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def expired_before_us(entries: Iterable[LedgerEntry]) -> int | None:

@@ -14,11 +14,11 @@ from headwater_streams.backfill.history import TableHistory, no_table
 from headwater_streams.backfill.jobs import PartsBefore, feeding
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.refusal import Refusal
-from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.whole_planning import WholeFacts
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.layout import partitioned_text
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.moments import iso
 from headwater_streams.base.nearest import nearest
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan

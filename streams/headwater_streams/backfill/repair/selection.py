@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.backfill.values import Span, iso, micros, ranges_to_json
+from headwater_streams.backfill.values import Span, micros, ranges_to_json
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.moments import iso
 
 Moment = str | datetime
 Rows = Literal["quarantined", "late"]

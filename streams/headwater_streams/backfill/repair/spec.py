@@ -14,12 +14,12 @@ from headwater_streams.backfill.values import (
     FolderRecord,
     LiveBatchId,
     Span,
-    iso,
     micros,
     ranges_from_json,
     ranges_to_json,
 )
 from headwater_streams.base.ledger_entry import Ranges, SourceRange, merge_ranges
+from headwater_streams.base.moments import iso
 from headwater_streams.base.record import Part
 from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
 from headwater_streams.runtime.lookups import LookupVersion, Versions

@@ -22,11 +22,12 @@ from headwater_streams.backfill.repair.unmoved import is_unmoved, proof_of
 from headwater_streams.backfill.results import RollbackResult, SwapResult, TableSwap
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.topics import require_same_topics
-from headwater_streams.backfill.values import iso, micros
+from headwater_streams.backfill.values import micros
 from headwater_streams.backfill.verdict import Verdict, passing
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.base.moments import iso
 from headwater_streams.delta.delta_table import conflicts, read_version
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap
 from headwater_streams.ledger.log import commits

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, is_undone, rows_in_windows
+from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
@@ -31,7 +32,7 @@ from headwater_streams.ledger.audit.results import check_answers, check_changes,
 from headwater_streams.ledger.audit.rows import check_rows
 from headwater_streams.ledger.audit.sides import check_side
 from headwater_streams.ledger.audit.table_audit import TableAudit
-from headwater_streams.ledger.expired import expired_before_us, is_expiry, iso_of
+from headwater_streams.ledger.expired import expired_before_us, is_expiry
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.storage.damage import DamagedFileError, writer_of
 from headwater_streams.storage.delta_files import table_damage
@@ -142,7 +143,7 @@ def _expired(expiries: Sequence[LedgerEntry]) -> list[str]:
     if before_us is None:
         return []
     rows, last = sum(entry.totals["expired"] for entry in expiries), expiries[-1]
-    whose = f"whose {Extra.EXPIRED_BY.of(last)} is before {iso_of(before_us)}"
+    whose = f"whose {Extra.EXPIRED_BY.of(last)} is before {iso(before_us)}"
     return [f"{last.table}: {quantity(rows, 'row')} {whose} {'has' if rows == 1 else 'have'} expired"]
 
 

@@ -11,9 +11,9 @@ from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.windows.kinds import replay_of
-from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.base.ledger_entry import LedgerEntry, rows_in_windows
+from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.shared import has_places, recreated_topics_of, shares_coordinates
 from headwater_streams.plan.plan import JobPlan

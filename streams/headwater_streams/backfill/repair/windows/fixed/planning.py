@@ -15,9 +15,10 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.windows.asked import none_late, none_rejected
-from headwater_streams.backfill.values import Span, iso
+from headwater_streams.backfill.values import Span
 from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.repairs import again
 from headwater_streams.operators.windows.fixed import FixedWindow

@@ -27,8 +27,9 @@ from headwater_streams.backfill.repair.spans import merged, overlaps, widened, w
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.windows.asked import keys_of, none_late, none_rejected
 from headwater_streams.backfill.repair.windows.sessions.chains import Chain
-from headwater_streams.backfill.values import Span, iso
+from headwater_streams.backfill.values import Span
 from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.operators.windows.spec import WINDOW_END, WINDOW_START
 from headwater_streams.plan.plan import JobPlan
