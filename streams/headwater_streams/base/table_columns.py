@@ -19,6 +19,12 @@ EXPLODED_DESCRIPTIONS: Mapping[str, str] = {
 }
 """Of a row whose record may have become others, too."""
 
+RECORD_DESCRIPTIONS: Mapping[str, str] = {
+    "_key": "The record's key, where the job uses it.",
+    "_headers": "The record's headers by their names, where the job uses them.",
+}
+"""Of a row of an ingest table."""
+
 COMMIT_DESCRIPTIONS: Mapping[str, str] = {
     "_batch": "Number of the batch that wrote the row.",
     "_generation": "Generation of the job that wrote the row.",
@@ -52,7 +58,7 @@ PROGRESS_DESCRIPTIONS: Mapping[str, str] = {
     "job": "Name of the job, or of one of its parts.",
     "table": "The table that it writes.",
     "generation": "The job's generation.",
-    "event": "`started`, `batch`, `stopped`, `waiting` or `failed`.",
+    "event": "`started`, `batch`, `stopped`, `waiting`, `failed`, `refused` or `blocked`.",
     "batch": "Number of the batch.",
     "rows": "Records and rows that the batch read, from all inputs.",
     "duration_ms": "How long the batch took.",
@@ -61,7 +67,7 @@ PROGRESS_DESCRIPTIONS: Mapping[str, str] = {
     "sources": "For each input: rows read, records behind, where the batch ended and where the input ended.",
     "operators": "For each stateful operator: rows and bytes of state, rows updated and dropped, and the time it took.",
     "durations_ms": "How long the batch's steps took, by Spark's names of them.",
-    "message": "Why the job failed or waits, or what it reads again before it goes on.",
+    "message": "Why the job failed, was refused, waits or is blocked, or what it reads again before it goes on.",
 }
 """Of `headwater.progress`."""
 

@@ -16,6 +16,7 @@ from headwater_streams.runtime.progress import PROGRESS_TABLE
 from headwater_streams.runtime.progress import SCHEMA as PROGRESS_SCHEMA
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
+    RECORD_FIELDS,
     ROW_FIELD,
     ROW_FIELDS,
     ROWS,
@@ -29,6 +30,7 @@ _OWN = {
     **described.RESULT_DESCRIPTIONS,
     **described.ROW_DESCRIPTIONS,
     **described.EXPLODED_DESCRIPTIONS,
+    **described.RECORD_DESCRIPTIONS,
     **described.COMMIT_DESCRIPTIONS,
 }
 _EXAMPLE = T.StructType([T.StructField("key", T.StringType()), T.StructField("changed_at", T.LongType())])
@@ -47,7 +49,7 @@ def spark_tables() -> Mapping[str, tuple[list[T.StructField], Mapping[str, str]]
         "Dimension of type 1": ([*rows, T.StructField(CHANGES, T.LongType()), *commit], _OWN),
         "Dimension of type 2": (_without(dimension.table_schema(_EXAMPLE), _EXAMPLE), _OWN),
         "Ingest table, `TABLE__ingest_INPUT`": (
-            [*rows, *commit, T.StructField(SEEN_UNTIL, T.TimestampType())],
+            [*RECORD_FIELDS, *rows, *commit, T.StructField(SEEN_UNTIL, T.TimestampType())],
             _OWN,
         ),
         "Late rows, `TABLE__late`": (list(late_schema({}, overlapping=True)), _SIDE),
