@@ -8,18 +8,21 @@ ledger        read 4 = 2 exploded + 1 filtered + 1 quarantined, 3 written
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 import headwater as hw
 from amount import drawn_seed
 from headwater.cli._accounts import describe_terms
 from headwater.cli.audit import _identity, _terms
 from headwater_streams.base.errors import JobDefinitionError, LookupKeyError
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, identity_terms, with_records
 from headwater_streams.base.record import NewerRecordError
 from headwater_streams.ledger.audit import audit_table
@@ -376,3 +379,26 @@ def test_audit_sums_batches_of_before_the_function_exploded_and_after(tmp_path: 
         "read": 8, "exploded": 5, "written": 6, "filtered": 3, "duplicate": 0, "quarantined": 0
     }  # fmt: skip
     assert audit.partitions[0].ok
+
+
+def test_audit_expects_a_row_that_has_expired_to_be_gone_and_not_its_record(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    write(home, span(GOOD), [(0, 0), (0, 1), (2, 0)])
+    table = DeltaTable(str(home.table("silver.lines")))
+    before = 1_357_084_800_000_000
+    gone: ExtraValues = {
+        Extra.EXPIRED_BEFORE_US: before,
+        Extra.EXPIRED_BY: "at",
+        Extra.EXPIRED: [[1, 0, 1]],
+    }
+    expiry = replace(entry({}, -1), kind="expiry", accounting={"silver.lines": {"expired": 1}}, extra=gone)
+    rows = table.to_pyarrow_table()
+    write_deltalake(
+        table,
+        rows.filter(pc.invert(pc.equal(rows["line"], "0.0"))),
+        mode="overwrite",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": expiry.to_json()}),
+    )
+    audit = audited(home)
+    assert audit.findings == []
+    assert audit.notes == ["silver.lines: 1 row whose at is before 2013-01-02T00:00:00Z has expired"]

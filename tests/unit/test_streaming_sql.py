@@ -8,6 +8,7 @@ import headwater as hw
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.loader import load_jobs
 from headwater_streams.plan.job import Job
+from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.streaming_sql.script import Script
 from headwater_streams.streaming_sql.select import read_select
 
@@ -443,6 +444,34 @@ def test_sql_layout_is_written_as_spark_writes_it(tmp_path: Path) -> None:
     assert (layout.keep, layout.keep_by) == ("90 days", "placed_at")
     assert layout.properties == (("delta.logRetentionDuration", "interval 60 days"), ("team", "sales"))
     assert layout.comments == (("placed_at", "when it's placed"), ("cents", "gross"))
+
+
+def test_sql_clauses_of_all_kinds_stand_in_one_statement(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        """CREATE STREAMING TABLE silver.lines (line COMMENT 'as it was ordered')
+        PARTITIONED BY (days(event_time)) CLUSTER BY (id) WITH (keep = '90 days', dedup = by_offset())
+        AS SELECT o.id, t.place, t.line, event_time, CAST(_key AS STRING) AS customer
+        FROM topic('orders', cluster => 'payments', schema => 'id STRING, ts_ms BIGINT, lines ARRAY<STRING>',
+          event_time => timestamp_millis(ts_ms), watermark => '1 hour') o
+        LATERAL VIEW posexplode(o.lines) t AS place, line WHERE t.line <> '';""",
+    )
+    orders = job.inputs["o"]
+    assert isinstance(orders, TopicInput)
+    assert (orders.name, orders.cluster, orders.event_time, orders.computed) == (
+        "payments:orders",
+        "payments",
+        "event_time",
+        "timestamp_millis(ts_ms)",
+    )
+    layout = job.target.layout
+    assert (layout.partition_columns, layout.cluster_by, layout.keep) == (
+        ("event_time_day",),
+        ("id",),
+        "90 days",
+    )
+    assert Path(job.code.co_filename).name == "delays.sql"
+    assert "COMMENT" not in job.text
 
 
 def test_sql_layout_is_not_in_the_fingerprint_but_for_computed_partitions(tmp_path: Path) -> None:
