@@ -252,12 +252,12 @@ def test_last_header_of_a_name_is_taken(spark: SparkSession) -> None:
 
 
 SQL = """
-CREATE STREAMING TABLE silver.clicks AS
+CREATE STREAMING TABLE silver.clicks WITH (name = 'copied') AS
 SELECT page, event_time, CAST(_key AS STRING) AS who, CAST(_headers['trace'] AS STRING) AS trace
 FROM topic('clicks', schema => 'page STRING, ts_ms BIGINT', event_time => timestamp_millis(ts_ms));
 
 CREATE STREAMING TABLE gold.clicks (CONSTRAINT keyed EXPECT (_key IS NOT NULL) ON INPUT)
-WITH (mode = 'update') AS
+WITH (name = 'counted', mode = 'update') AS
 SELECT CAST(_key AS STRING) AS who, window_start, count(*) AS n
 FROM topic('clicks', schema => 'page STRING, ts_ms BIGINT', event_time => timestamp_millis(ts_ms) AS at,
            watermark => '30 minutes')
@@ -289,7 +289,7 @@ def test_sql_jobs_have_times_keys_and_headers_too(drive: Callable[..., JobDriver
         ("max(timestamp_millis(ts_ms))", "looks at more than one record"),
         ("timestamp_millis(ts_sm)", "ts_sm"),
         ("timestamp_millis(", "event_time 'timestamp_millis\\('"),
-        ("to_timestamp(_headers['x'])", r"_key and the values of _headers are BINARY"),
+        ("timestamp_millis(_headers['x'])", r"_key and the values of _headers are BINARY"),
         ("timestamp_millis(ts_ms) AS PAGE", "the value has a column 'PAGE', and so would be the event time"),
         ("struct(ts_ms).*", "event_time"),
     ],

@@ -169,7 +169,8 @@ def test_record_that_comes_again_is_one_duplicate(drive: Callable[..., JobDriver
     driver = drive(exploding(INNER_WAYS["explode"]))
     send(driver)
     driver.run()
-    driver.resend("orders", 0, 4)
+    driver.resend("orders", 0)
+    driver.resend("orders", 4)
     driver.run()
     assert found(driver) == INNER
     assert driver.accounting("silver.lines")["duplicate"] == 2
@@ -206,15 +207,16 @@ def test_nested_explode_has_places_of_two_levels(drive: Callable[..., JobDriver]
 def test_look_up_behind_explode_and_one_that_doubles_a_row(drive: Callable[..., JobDriver]) -> None:
     @hw.job(name="lines", target=hw.delta("silver.lines"))
     def named(orders: DataFrame, products: DataFrame) -> DataFrame:
-        return INNER_WAYS["inline"](orders).join(products, "sku").select("sku", "n", "name")
+        lines = INNER_WAYS["inline"](orders)
+        return lines.join(products, F.col("sku") == F.col("code")).select("sku", "n", "name")
 
     driver = drive(named)
     names = [("x", "ex"), ("y", "why"), ("z", "zed")]
-    driver.put("dim.products", "sku STRING, name STRING", *names)
+    driver.put("dim.products", "code STRING, name STRING", *names)
     send(driver)
     driver.run()
     assert found(driver) == INNER
-    driver.put("dim.products", "sku STRING, name STRING", *names, ("y", "twice"))
+    driver.put("dim.products", "code STRING, name STRING", *names, ("y", "twice"))
     send(driver, end=1)
     with pytest.raises(LookupKeyError, match=r"of one row of a record \(orders 0 offset 6 row 1: 2\)"):
         driver.run()
