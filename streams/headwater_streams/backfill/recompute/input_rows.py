@@ -7,7 +7,7 @@ checks of now, as the run judged them, and those for which the function raises a
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TypeVar
@@ -101,6 +101,8 @@ class InputRows:
         self._input: RawTopic | RawTable
         self._judging: RawTopic | RawTable
         if isinstance(declared, TopicInput):
+            # Which of the records' own columns the function uses, its plan knows.
+            declared = replace(declared, record=plan.job.inputs[name].record)
             self._input = RawTopic(context, declared, job.dedup)
             self._judging = RawTopic(context, declared, job.dedup, checks)
         elif taken.kept is None:
