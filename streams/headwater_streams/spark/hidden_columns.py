@@ -40,8 +40,8 @@ def reveal(df: DataFrame, names: Sequence[str]) -> DataFrame:
     except AnalysisException as error:
         raise JobDefinitionError(
             f"the rows have lost {missing[0]!r} and all that tells what records they are of: a grouping, a union of "
-            "Spark's, a join by columns' names, mapInPandas, mapInArrow and the like make rows of their own; use select, "
-            "withColumn, filter, hw.enrich and hw.union on the inputs themselves"
+            "Spark's, a join by columns' names, mapInPandas, mapInArrow and the like make rows of their own; use "
+            "select, withColumn, filter, hw.enrich and hw.union on the inputs themselves"
         ) from error
 
 

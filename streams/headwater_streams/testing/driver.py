@@ -150,7 +150,9 @@ class JobDriver:
             ValueError: There is no such record, or there are records between them.
         """
         if offsets and not as_new and sorted(offsets) != [*range(min(offsets), max(offsets) + 1)]:
-            raise ValueError(f"offsets {list(offsets)} do not follow each other; deliver each of them by a call")
+            raise ValueError(
+                f"offsets {list(offsets)} do not follow each other; deliver each of them by a call"
+            )
         sent = self._log.records(topic, partition)
         for delivery in self._later:
             if delivery.place == (topic, partition):

@@ -42,7 +42,7 @@ def test_driver_refuses_what_was_never_sent(drive: Callable[..., JobDriver]) -> 
     driver.send("clicks", {"id": "a"}, {"id": "b"}, offset=7)
     with pytest.raises(ValueError, match=r"^clicks 0 has no offset 9; there are \[7, 8\]$"):
         driver.resend("clicks", 9)
-    with pytest.raises(ValueError, match=r"^offsets \[6, 8\] do not follow each other; deliver each of them by a call$"):
+    with pytest.raises(ValueError, match=r"^offsets \[6, 8\] do not follow each other;"):
         driver.resend("clicks", 6, 8)
     with pytest.raises(ValueError, match=r"^no job here reads the topic 'cliks' with an event_time=$"):
         driver.advance("cliks", "2013-01-01T00:00:00Z")
