@@ -130,7 +130,7 @@ def entry_key(shipper: str, topic: str, file_id: str) -> bytes:
 
 
 def require_progress_topic(brokers: Brokers) -> None:
-    """Creates the progress topic if there is none.
+    """Creates the progress topic if there is none. Who may not create one ships if it is there.
 
     Raises:
         ShipError: The brokers refuse.
@@ -140,10 +140,25 @@ def require_progress_topic(brokers: Brokers) -> None:
     try:
         admin.create_topics([new], request_timeout=brokers.timeout_s)[PROGRESS_TOPIC].result()
     except KafkaException as error:
-        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-            raise ShipError(
-                f"cannot keep progress in the topic {PROGRESS_TOPIC}: {error.args[0].str().lower()}"
-            ) from error
+        name, reason = error.args[0].name(), error.args[0].str().rstrip(".").lower()
+        if name == "TOPIC_ALREADY_EXISTS":
+            return
+        advice = ""
+        if name in _MAY_NOT:
+            if _is_seen(brokers, admin):
+                return
+            advice = "; have it made, with cleanup.policy=compact, and allow reading and writing it"
+        raise ShipError(f"cannot keep progress in the topic {PROGRESS_TOPIC}: {reason}{advice}") from error
+
+
+_MAY_NOT = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+
+
+def _is_seen(brokers: Brokers, admin: Any) -> bool:
+    try:  # asking for one topic by name would have the broker create it
+        return PROGRESS_TOPIC in admin.list_topics(timeout=brokers.timeout_s).topics
+    except KafkaException as error:
+        raise brokers.explain(error.args[0], f"topic {PROGRESS_TOPIC}") from error
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from html import unescape
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -64,9 +65,8 @@ def main(folder: Path, bootstrap: str) -> None:
         with urlopen(base + place) as answer:
             page = answer.read().decode("utf-8", "replace")
         secrets += [place] if any(part in page for part in (secret, "correct horse")) else []
-        waiting += [
-            link for link in re.findall(r'href="(/[^"#]*)"', page) if not link.startswith(("/static", "/api"))
-        ]
+        links = map(unescape, re.findall(r'href="(/[^"#]*)"', page))
+        waiting += [link for link in links if not link.startswith(("/static", "/api"))]
     spark.stop()
     print(json.dumps({"shown": len(seen), "secrets": secrets}))
 

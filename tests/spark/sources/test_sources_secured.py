@@ -176,7 +176,7 @@ def test_password_that_is_changed_while_a_job_runs_is_told(
     wrong = KafkaSource(secured.cluster())
     wrong._cluster = replace(wrong._cluster, login=secured.login(password="another"))
     wrong.partitions = source.partitions  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="") as raised:
+    with pytest.raises(Exception, match="Sasl") as raised:
         wrong.read(spark, "orders", {0: (0, 3)}).collect()
     assert refused(raised.value) is not None, raised.value
     assert not passes(raised.value)
