@@ -17,17 +17,34 @@ from pyspark.sql import functions as F
 
 from headwater_streams.sources.coordinates import OFFSET, ROW
 from headwater_streams.spark.columns import col, cols
-from headwater_streams.spark.generators import has_generator, with_positions
-from headwater_streams.spark.hidden_columns import has_hidden, reveal
+from headwater_streams.spark.generators import has_generator, way_to, with_positions
+from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
+from headwater_streams.spark.plan_shape import plan_shape
 
 LEVEL = 1_000_000
 """By how much a place is multiplied for a place in it; so many rows one of several levels has at most."""
 _DEEPEST = (2**63 - 1) // LEVEL
 
 
+def place_of_table(rows: DataFrame) -> list[Column]:
+    """The places of a table's rows in their records, a column; none where the table has no places. A row of before it
+    had any is its record's first."""
+    return [F.coalesce(ROW, F.lit(0)).alias(ROW)] if ROW in rows.columns else []
+
+
+def hide_rows(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Hides the columns `names`, and the places of rows in their records where they have any."""
+    return hide(rows, [*names, *([ROW] if ROW in rows.columns else [])])
+
+
 def has_rows(frame: DataFrame) -> bool:
-    """Whether rows of a frame may be several to a record: it has places already, or a generator is in its plan."""
-    return has_hidden(frame, ROW) or has_generator(frame)
+    """Whether rows of a frame, which have coordinates, may be several to a record: they have places already, or came
+    through a generator. What is looked up may have come through one, too, and is no record."""
+    return has_hidden(frame, ROW) or (has_generator(frame) and _is_exploded(frame))
+
+
+def _is_exploded(frame: DataFrame) -> bool:
+    return way_to(plan_shape(reveal(frame, [OFFSET])).root, OFFSET).levels > 0
 
 
 def reveal_rows(result: DataFrame, names: Sequence[str]) -> DataFrame:

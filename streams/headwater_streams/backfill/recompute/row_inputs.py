@@ -16,9 +16,10 @@ from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, checks_on
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.operators.dedup import ByKey
+from headwater_streams.operators.exploding import place_of_table
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.coordinates import PLACE, ROW, ROW_COLUMNS, ROW_FIELDS
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.decode import BAD, HEADERS
 from headwater_streams.sources.inputs import TopicInput
 
@@ -90,8 +91,7 @@ class RowInputs:
         for name, located in self._located(offsets).items():
             decoded = self._inputs[name].decoded(located)
             good = decoded.frame.filter(~F.col(BAD))
-            of_table = [F.coalesce(ROW, F.lit(0)).alias(ROW)] if ROW in good.columns else []
-            found[name] = good.select(*decoded.columns.values(), *ROW_COLUMNS, *of_table)
+            found[name] = good.select(*decoded.columns.values(), *ROW_COLUMNS, *place_of_table(good))
         return found
 
     def copies(self, offsets: Offsets, chosen: Sequence[int]) -> pa.Table | None:

@@ -18,14 +18,14 @@ from headwater_streams.backfill.recompute.row_inputs import RowInputs, TableRows
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.plural import quantity
-from headwater_streams.operators.exploding import reveal_rows
+from headwater_streams.operators.exploding import hide_rows, reveal_rows
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.stages.narrowing import failing
-from headwater_streams.sources.coordinates import ROW, ROW_COLUMNS
+from headwater_streams.sources.coordinates import ROW_COLUMNS
 from headwater_streams.spark.frames import compute
-from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.hidden_columns import reveal
 
 
 @dataclass(frozen=True)
@@ -238,15 +238,10 @@ class RowRecomputation:
         found = []
         for part, good in zip(parts, made, strict=True):
             frames = self._lookups.at(part.versions).frames
-            inputs = {name: hide(in_order(rows, order), _hidden_in(rows)) for name, rows in good.items()}
+            inputs = {name: hide_rows(in_order(rows, order), ROW_COLUMNS) for name, rows in good.items()}
             with self._lookups.looked_at():
                 results = self._job.results(**inputs, **frames)
             shown = reveal_rows if self._table in self._plan.numbered else reveal
             found.append(shown(results[self._table], ROW_COLUMNS))
         rows = reduce(DataFrame.unionByName, found)
         return rows if self._written.kept is None else rows.filter(self._written.kept)
-
-
-def _hidden_in(rows: DataFrame) -> list[str]:
-    """The columns of an input's records that the function does not see."""
-    return [*ROW_COLUMNS, *([ROW] if ROW in rows.columns else [])]

@@ -23,7 +23,7 @@ from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.operators.dedup.recent_keys import key_columns
 from headwater_streams.operators.dedup.runs import coordinates
 from headwater_streams.operators.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
-from headwater_streams.operators.exploding import reveal_rows
+from headwater_streams.operators.exploding import hide_rows, place_of_table, reveal_rows
 from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
@@ -56,7 +56,7 @@ from headwater_streams.sources.problems import PROBLEMS, Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.frames import compute, empty_frame
-from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.hidden_columns import reveal
 from headwater_streams.spark.projection import only_projects
 from headwater_streams.spark.spark_errors import JvmError
 
@@ -295,7 +295,7 @@ class RowPass:
 
     def _hidden_in(self, good: DataFrame) -> DataFrame:
         """What `_good` gave, as the function gets it."""
-        return hide(good, [*self._all_hidden, *([ROW] if ROW in good.columns else [])])
+        return hide_rows(good, self._all_hidden)
 
     def _revealed(self, table: str, result: DataFrame) -> DataFrame:
         """The function's result for a table, with the columns that were hidden."""
@@ -311,8 +311,7 @@ class RowPass:
 
     def _good(self, name: str, decoded: Decoded, rows: DataFrame) -> DataFrame:
         """Decoded rows of an input with the columns that the function gets."""
-        of_table = [F.coalesce(ROW, F.lit(0)).alias(ROW)] if ROW in rows.columns else []
-        good = rows.select(*decoded.columns.values(), *self._hidden, *of_table)
+        good = rows.select(*decoded.columns.values(), *self._hidden, *place_of_table(rows))
         return good.withColumn(INPUT, F.lit(name)) if self._is_union else good
 
     def _gate(self, result: DataFrame) -> CheckGate:
