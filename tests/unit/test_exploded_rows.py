@@ -30,7 +30,7 @@ from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.repeats import more_than_once, records_in
 from headwater_streams.ledger.shared import has_places, shares_coordinates, written_as
 from headwater_streams.operators.exploding import LEVEL, levels_of
-from headwater_streams.plan.exploding import Exploding, exploding_of, require_apart
+from headwater_streams.plan.exploding import Exploding, exploding_of, require_apart, require_places_unnamed
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.plan.unions import marked
 from headwater_streams.runtime.stages.once import places_in, require_once
@@ -67,7 +67,10 @@ def leaf(name: str = "orders", offset: int = 2) -> PlanNode:
 def project(below: PlanNode, *columns: tuple[str, int, int | None]) -> PlanNode:
     return PlanNode(
         kind="Project",
-        columns=tuple(PlanColumn(name=name, id=i, passes=passes) for name, i, passes in columns),
+        columns=tuple(
+            PlanColumn(name=name, id=i, passes=passes, of=frozenset(() if passes is None else {passes}))
+            for name, i, passes in columns
+        ),
         children=(below,),
     )
 
@@ -180,6 +183,31 @@ def test_rows_of_several_records_are_not_exploded() -> None:
     require_apart(LINES, {"silver.lines": Exploding(1)}, None)
     with pytest.raises(JobDefinitionError, match=r"rows of gold\.pairs are made of several records"):
         require_apart(LINES, {"silver.lines": Exploding(1)}, "gold.pairs")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        PlanNode(kind="Filter", columns=leaf().columns, named=frozenset({5}), children=(leaf(),)),
+        PlanNode(kind="Aggregate", columns=(), named=frozenset({5}), children=(leaf(),)),
+        project(project(leaf(), ("place", 6, 5)), ("line", 7, None)),
+        project(leaf(), ("_row", 5, 5)),
+    ],
+    ids=["filtered", "aggregated", "called otherwise", "shown"],
+)
+def test_place_of_a_row_is_not_named_on_the_way_to_a_window(way: PlanNode) -> None:
+    require_places_unnamed(LINES, {}, [way])
+    require_places_unnamed(LINES, {"orders": 4}, [way])
+    with pytest.raises(
+        JobDefinitionError, match=r"job 'lines': _row, the place of a row of orders in its record"
+    ):
+        require_places_unnamed(LINES, {"orders": 5}, [leaf(), way])
+
+
+def test_place_that_is_passed_on_with_other_hidden_columns_is_not_named() -> None:
+    """As where a join takes the coordinates."""
+    below = project(leaf(), ("lines", 1, 1), ("_offset", 2, 2), ("_row", 5, 5))
+    require_places_unnamed(LINES, {"orders": 5}, [project(below, ("lines", 1, 1), ("_offset", 20, 2))])
 
 
 def test_place_of_several_levels_is_read_back() -> None:

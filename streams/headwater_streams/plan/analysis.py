@@ -25,7 +25,7 @@ from headwater_streams.operators.recording import Place, recording
 from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
-from headwater_streams.plan.exploding import Exploding, exploding_of
+from headwater_streams.plan.exploding import Exploding, exploding_of, require_places_unnamed
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.laid_out import keep_problems, layout_problems
 from headwater_streams.plan.plan import Chain, JobPlan
@@ -169,6 +169,12 @@ def _analyse(
         if not job.steps:  # a chain was checked as a whole
             check_without_actions(job, schemas, lookups, spark)
         return plan  # its parts are checked when they are made
+    if plan.kind not in ("row", "scd"):
+        hidden = {name: plan_shape(frames[name]).hidden for name in placed}
+        places = {name: each.id for name, columns in hidden.items() for each in columns if each.name == ROW}
+        entering = [rows for operator in recorder.uses for rows in operator.handed.values()]
+        shapes = map(plan_shape, (*entering, results[job.target.name]))
+        require_places_unnamed(job, places, [shape.root for shape in shapes])
     joins = any(
         "Join" in plan_shape(rows).root.kinds
         for operator in recorder.uses

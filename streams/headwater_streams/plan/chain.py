@@ -214,7 +214,9 @@ def _step(plan: JobPlan, place: int, columns: Mapping[str, T.StructType]) -> Cal
     def step(**frames: DataFrame) -> DataFrame:
         spark = next(iter(frames.values())).sparkSession
         available = {
-            name: frames[name] if name in frames else empty(spark, columns[name])
+            name: frames[name]
+            if name in frames
+            else empty(spark, columns[name], has_row=isinstance(job.inputs.get(name), TableInput))
             for name in (*job.inputs, *before)
         }
         inputs = {name: available[name] for name in job.inputs}

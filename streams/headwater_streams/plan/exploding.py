@@ -1,12 +1,13 @@
 """Which results of a row-by-row function have several rows to a record, and whether the ledger can account for them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.operators.exploding import LEVEL
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.unions import inputs_under
+from headwater_streams.sources.coordinates import ROW
 from headwater_streams.spark.generators import NUMBERED, ONE_ROW
 from headwater_streams.spark.plan_shape import PlanNode
 
@@ -76,3 +77,38 @@ def require_apart(job: Job, exploding: Mapping[str, Exploding], shared: str | No
             f"of them a row of {next(iter(exploding))} is could not be told; explode before, in a row-by-row job that "
             "reads what feeds it"
         )
+
+
+def require_places_unnamed(job: Job, places: Mapping[str, int], plans: Sequence[PlanNode]) -> None:
+    """Checks that a function with a window or a join does not name the places of a table's rows in their records: what
+    comes to these has the coordinates alone.
+
+    Args:
+        job: The job.
+        places: The ids of the places, by the inputs whose rows have some.
+        plans: The plans of what it handed to its operators, and of its result, all made of empty frames.
+
+    Raises:
+        JobDefinitionError: It names them.
+    """
+    named = {column_id for plan in plans for column_id in _named(plan)}
+    for name, column_id in places.items():
+        if column_id in named:
+            raise JobDefinitionError(
+                f"job {job.name!r}: {ROW}, the place of a row of {job.inputs[name].name} in its record, is not on hand "
+                "on the way to a window or a join; give it another name in a row-by-row job, and let this one read its "
+                "table"
+            )
+
+
+def _named(plan: PlanNode) -> Iterator[int]:
+    """The ids of the columns that a plan shows or computes with. Where one hidden column is named, Spark has the
+    projections below pass on all of them."""
+    yield from (column.id for column in plan.columns)
+    for node in plan.walk():
+        if node.kind != "Project":
+            yield from node.named
+            continue
+        for column in node.columns:
+            if column.passes != column.id:
+                yield from column.of

@@ -12,7 +12,7 @@ from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.operators.joins.enrich import trusting
 from headwater_streams.operators.recording import recording
 from headwater_streams.plan.job import Job
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
+from headwater_streams.sources.coordinates import ROW_FIELD, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput
 from headwater_streams.spark.analysed_plan import check_for_streaming
 from headwater_streams.spark.columns import with_watermark
@@ -80,11 +80,13 @@ def check_without_actions(
 
 def _stream(spark: SparkSession, declared: Input, schema: T.StructType) -> DataFrame:
     ticks = spark.readStream.format("rate").load()  # columns `timestamp` and `value`; it is never started
+    # A function that names the places of a table without any was refused before.
+    traced = (*ROW_FIELDS, ROW_FIELD) if isinstance(declared, TableInput) else ROW_FIELDS
     columns = [
         (F.col("timestamp") if f.name == declared.event_time else F.lit(None)).cast(f.dataType).alias(f.name)
-        for f in (*schema.fields, *ROW_FIELDS)
+        for f in (*schema.fields, *traced)
     ]
     rows = ticks.select(*columns)
     if declared.event_time is not None and declared.watermark is not None:
         rows = with_watermark(rows, declared.event_time, declared.watermark)
-    return hide(rows, ROW_COLUMNS)
+    return hide(rows, [field.name for field in traced])

@@ -16,7 +16,6 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.errors import JobDefinitionError
@@ -26,15 +25,14 @@ from headwater_streams.operators.joins.enrich import trusting
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import handed, taking
 from headwater_streams.operators.windows.spec import FoldedWindow
+from headwater_streams.plan.chain import empty
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.plan.requirements import require_watermark
 from headwater_streams.quality.columns import speaking_of
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import RecordSource
 from headwater_streams.spark.frames import empty_frame
-from headwater_streams.spark.hidden_columns import hide
 
 _UNION, _ENRICHED = "union", "enriched"
 
@@ -142,12 +140,14 @@ def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
     def windowed(**united: DataFrame) -> DataFrame:
         (rows,) = united.values()
         spark = rows.sparkSession
-        traced = {name: T.StructType([*own.fields, *ROW_FIELDS]) for name, own in plan.inputs.items()}
-        empty = {name: hide(empty_frame(spark, schema), ROW_COLUMNS) for name, schema in traced.items()}
-        empty |= {name: empty_frame(spark, schema) for name, schema in plan.lookups.items()}
+        frames = {
+            name: empty(spark, own, has_row=isinstance(plan.job.inputs[name], TableInput))
+            for name, own in plan.inputs.items()
+        }
+        frames |= {name: empty_frame(spark, schema) for name, schema in plan.lookups.items()}
         try:
             with taking(rows), trusting(True):
-                result: DataFrame = plan.job.function(**empty)
+                result: DataFrame = plan.job.function(**frames)
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("MISSING_ATTRIBUTES"):
                 raise

@@ -1,0 +1,104 @@
+"""Jobs over a table whose rows are several to a record, `silver.lines`: rows of one record share their coordinates, and
+often their time, and are told apart by their places."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.plan.job import bind
+from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.testing import JobDriver
+
+AT = "2013-01-05T12:00:00Z"
+orders = hw.topic(
+    "orders",
+    schema="id STRING, at TIMESTAMP, lines ARRAY<STRUCT<sku: STRING, n: INT>>",
+    event_time="at",
+    watermark="1 hour",
+)
+seen = hw.topic("seen", schema="sku STRING, seen_at TIMESTAMP", event_time="seen_at", watermark="1 hour")
+lines = hw.table("silver.lines", event_time="at", watermark="1 hour")
+products = hw.lookup("dim.products")
+aliases = hw.lookup("dim.aliases")
+
+
+@hw.job(name="lines", target=hw.delta("silver.lines"))
+def of_orders(orders: DataFrame) -> DataFrame:
+    return orders.select("id", "at", F.inline("lines"))
+
+
+def send(driver: JobDriver, n: int, at: str, *ordered: tuple[str, int]) -> None:
+    each = [{"sku": sku, "n": count} for sku, count in ordered]
+    driver.send("orders", {"id": f"o{n}", "at": at, "lines": each}, timestamp=AT)
+
+
+@hw.job(name="first", target=hw.delta("gold.first", keys=["window_start"], mode="update"))
+def first_in_windows(lines: DataFrame) -> DataFrame:
+    return hw.tumbling(lines.filter("_row = 0"), "at", "1 hour").agg(F.sum("n").alias("n"))
+
+
+@hw.job(name="last", target=hw.delta("gold.last", keys=["window_start"], mode="update"))
+def last_place(lines: DataFrame) -> DataFrame:
+    return hw.tumbling(lines, "at", "1 hour").agg(F.max("_row").alias("place"))
+
+
+@hw.job(name="counted", target=hw.delta("gold.counted"))
+def in_count_windows(lines: DataFrame) -> DataFrame:
+    return hw.count_window(lines.withColumn("place", F.col("_row")), "at", 2).agg(F.max("place").alias("n"))
+
+
+@hw.job(name="joined", target=hw.delta("gold.joined"))
+def in_a_join(lines: DataFrame, seen: DataFrame) -> DataFrame:
+    first = lines.filter("_row = 0")
+    return hw.join(first, seen, on=["sku"], left_time="at", right_time="seen_at", within="1 hour")
+
+
+@pytest.mark.parametrize("job", [first_in_windows, last_place, in_count_windows, in_a_join])
+def test_place_that_is_named_on_the_way_to_an_operator_is_refused(
+    drive: Callable[..., JobDriver], job: Any
+) -> None:
+    with pytest.raises(
+        JobDefinitionError, match=r"_row, the place of a row of silver\.lines in its record.*name"
+    ):
+        plan_jobs(drive().context, [bind(of_orders), bind(job)])
+
+
+def test_place_is_at_hand_where_rows_are_looked_up_before_their_window(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(name="by_kind", target=hw.delta("gold.by_kind", keys=["kind", "window_start"], mode="update"))
+    def by_kind(lines: DataFrame, products: DataFrame) -> DataFrame:
+        named = hw.enrich(lines.filter("_row = 0"), products, on=["sku"], how="inner")
+        return hw.tumbling(named, "at", "1 hour", by=["kind"]).agg(F.sum("n").alias("n"))
+
+    driver = drive(of_orders, by_kind)
+    driver.put(
+        "dim.products", "sku STRING, kind STRING", {"sku": "x", "kind": "tea"}, {"sku": "y", "kind": "pot"}
+    )
+    send(driver, 0, "2013-01-05T10:00:00Z", ("x", 1), ("y", 7))
+    send(driver, 1, "2013-01-05T10:10:00Z", ("x", 2), ("x", 9))
+    driver.run()
+    assert driver.rows("gold.by_kind", "kind", "n") == [("tea", 3)]
+    assert driver.audit() == []
+
+
+def test_exploded_look_up_gives_rows_no_places(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("silver.named"))
+    def named(seen: DataFrame, aliases: DataFrame, products: DataFrame) -> DataFrame:
+        of_aliases = aliases.select("product", F.explode("skus").alias("sku"))
+        by_sku = hw.enrich(seen, of_aliases, on=["sku"], how="left")
+        return hw.enrich(by_sku, products.select("sku", "kind"), on=["sku"], how="left")
+
+    driver = drive(named)
+    driver.put("dim.aliases", "product STRING, skus ARRAY<STRING>", {"product": "tea", "skus": ["x", "y"]})
+    driver.put("dim.products", "sku STRING, kind STRING", {"sku": "x", "kind": "leaf"})
+    driver.send("seen", {"sku": "x", "seen_at": "2013-01-05T10:00:00Z"}, timestamp=AT)
+    driver.run()
+    assert driver.rows("silver.named", "sku", "product", "kind") == [("x", "tea", "leaf")]
+    assert "_row" not in driver.table("silver.named").columns
+    assert driver.audit() == []
