@@ -102,3 +102,19 @@ def test_exploded_look_up_gives_rows_no_places(drive: Callable[..., JobDriver]) 
     assert driver.rows("silver.named", "sku", "product", "kind") == [("x", "tea", "leaf")]
     assert "_row" not in driver.table("silver.named").columns
     assert driver.audit() == []
+
+
+def test_count_windows_have_the_lines_of_a_record_in_an_order_of_their_own(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(target=hw.delta("gold.twos"))
+    def twos(lines: DataFrame) -> DataFrame:
+        return hw.count_window(lines, "at", 2, by=["sku"]).agg(F.sum("n").alias("n"))
+
+    driver = drive(of_orders, twos)
+    send(driver, 0, "2013-01-05T10:00:00Z", ("x", 8), ("x", 1), ("x", 4), ("x", 2))
+    send(driver, 1, "2013-01-05T11:30:00Z", ("y", 1))
+    driver.run()
+    # All of one time and one record: the lesser ones come first, in whatever order they are read.
+    assert driver.rows("gold.twos", "sku", "window_index", "n") == [("x", 0, 3), ("x", 1, 12)]
+    assert driver.audit() == []

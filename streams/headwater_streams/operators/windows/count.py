@@ -8,8 +8,9 @@
                                                                        window 1 [10:20, 10:30]: b, d
     10:40 e                                                  e         window 2 is not full: it waits
 
-Rows of one time follow each other by topic, partition and offset, so the windows are the same whatever the order in
-which the rows come. `window_start` and `window_end` are the times of a window's first and last row.
+Rows of one time follow each other by topic, partition and offset, and rows of one record by their values, so the
+windows are the same whatever the order in which the rows come. `window_start` and `window_end` are the times of a
+window's first and last row.
 
 A window is written once, when it is full and the watermark has reached its last row: until then a row may come that
 belongs before that one. A window that is not full is not written, however long it waits: its rows stay in the job's
@@ -29,6 +30,7 @@ from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.target import Mode
@@ -46,6 +48,7 @@ from headwater_streams.sources.coordinates import (
     SOURCES_TYPE,
     TOPIC,
 )
+from headwater_streams.sources.nested import kinds_within
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.guarded import arguments_that_may_raise
 from headwater_streams.spark.hidden_columns import hide
@@ -56,6 +59,7 @@ NUMBER = "_number"
 _INDEX, _START, _END, _PLACES = "_window_index", "_window_start", "_window_end", "_places"
 _TRIED_METRIC = "headwater_taken"
 _OWN = (_INDEX, _START, _END, ROWS, _PLACES)
+_WITHOUT_ORDER = {T.MapType, T.VariantType}
 
 
 @dataclass(frozen=True)
@@ -178,16 +182,19 @@ def key_of(spec: CountWindow) -> list[Column]:
     return cols(spec.by) or [F.lit(0)]
 
 
+def order_of(rows: DataFrame, spec: CountWindow) -> list[Column]:
+    """By what the rows of a key follow each other: by their time, their records where they have coordinates, and by all
+    other columns. Several rows of one record, as of order lines, are told apart by these, as far as windows can."""
+    first = (spec.time, *(PLACE if OFFSET in rows.columns else ()))
+    others = [field for field in rows.schema.fields if field.name not in first]
+    rest = [each.name for each in others if not {*map(type, kinds_within(each.dataType))} & _WITHOUT_ORDER]
+    return cols((*first, *rest))
+
+
 def _placed(rows: DataFrame, spec: CountWindow) -> DataFrame:
-    """The rows of all full windows of a DataFrame; without coordinates rows of one time are ordered by all columns."""
-    ties: tuple[str, ...] = PLACE
-    if OFFSET not in rows.columns:
-        maps = {
-            f.name for f in rows.schema.fields if "map<" in f.dataType.simpleString()
-        }  # they have no order
-        ties = tuple(name for name in rows.columns if name not in maps)
+    """The rows of all full windows of a DataFrame."""
     timed = rows.filter(col(spec.time).isNotNull())
-    ordered = Window.partitionBy(*key_of(spec)).orderBy(*cols((spec.time, *ties)))
+    ordered = Window.partitionBy(*key_of(spec)).orderBy(*order_of(rows, spec))
     numbered = timed.withColumn(NUMBER, F.row_number().over(ordered).cast("long") - 1)
     count = F.count(F.lit(1)).over(Window.partitionBy(*key_of(spec)))
     full = numbered.withColumn("_count", count).filter(spec.index(NUMBER) < spec.index("_count"))

@@ -24,9 +24,9 @@ from pyspark.sql import types as T
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.operators.windows.count import NUMBER, CountWindow, key_of
+from headwater_streams.operators.windows.count import NUMBER, CountWindow, key_of, order_of
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sources.coordinates import PLACE, changing
+from headwater_streams.sources.coordinates import changing
 from headwater_streams.spark.checkpoint import batches_retained
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.storage.files import exists, matching, remove_tree, touch
@@ -81,9 +81,7 @@ class OpenRows:
         reached = F.coalesce(col(spec.time) <= _moment(now), F.lit(False))
         counts = F.col(NUMBER).isNull() & reached
         key = Window.partitionBy(*key_of(spec))
-        so_far = key.orderBy(*cols((spec.time, *PLACE))).rowsBetween(
-            Window.unboundedPreceding, Window.currentRow
-        )
+        so_far = key.orderBy(*order_of(rows, spec)).rowsBetween(Window.unboundedPreceding, Window.currentRow)
         with_count = every.withColumn(_REACHED, F.sum(F.when(counts, 1).otherwise(0)).over(so_far))
         with_bounds = with_count.withColumns(
             {
