@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater_streams import backfill
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.plan.job import bind
+from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver
 
@@ -118,3 +119,37 @@ def test_count_windows_have_the_lines_of_a_record_in_an_order_of_their_own(
     # All of one time and one record: the lesser ones come first, in whatever order they are read.
     assert driver.rows("gold.twos", "sku", "window_index", "n") == [("x", 0, 3), ("x", 1, 12)]
     assert driver.audit() == []
+
+
+def once_per_sku(times: int = 1) -> Job:
+    @hw.job(name="once", target=hw.delta("silver.once"), dedup=hw.by_key(["sku"], within="1 day"))
+    def once(lines: DataFrame) -> DataFrame:
+        return lines.withColumn("n", F.col("n") * times)
+
+    return bind(once)
+
+
+def test_first_line_of_a_key_stays_live_and_in_a_rebuild(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(of_orders, once_per_sku())
+    send(driver, 0, "2013-01-05T10:00:00Z", ("x", 9), ("y", 2), ("x", 1), ("y", 1))
+    driver.run()
+    send(driver, 1, "2013-01-05T10:10:00Z", ("x", 5), ("z", 3))
+    driver.run()
+    expected = [(0, 0, "x", 9), (0, 1, "y", 2), (1, 1, "z", 3)]
+    assert driver.rows("silver.once", "_offset", "_row", "sku", "n") == expected
+    assert driver.accounting("silver.once") == {"read": 6, "written": 3, "duplicate": 3}
+    verdict = rebuilt(driver, once_per_sku(2))
+    assert (verdict.diff.added, verdict.diff.removed, verdict.diff.changed) == (0, 0, 3)
+    assert driver.audit() == []
+
+
+def rebuilt(driver: JobDriver, job: Job) -> Any:
+    """Builds a job's table beside the live one, all of it recomputed."""
+    planned = backfill.plan_rebuild(driver.context, job)
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job, recompute="all")
+    assert verdict.passed, verdict.findings
+    details = {finding.name: finding.detail for finding in verdict.findings}
+    assert "as they are written" in details["recomputed"]
+    backfill.swap(driver.context, planned.id)
+    return verdict

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
-from headwater_streams.backfill.recompute.reading import without
+from headwater_streams.backfill.recompute.reading import place_in, without
 from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.operators.dedup.recent_keys import RecentKeys, key_columns
 from headwater_streams.operators.dedup.verdicts import judge, seen_from
@@ -56,7 +56,8 @@ def copies_by_headers(
 
 
 def copies_by_key(plan: JobPlan, good: DataFrame, batches: Sequence[LiveBatch]) -> pa.Table:
-    """The coordinates of the copies that a job left out which tells them by their keys.
+    """The coordinates of the copies that a job left out which tells them by their keys, with their places in their
+    records where the rows have any.
 
     Args:
         plan: The job that left them out.
@@ -71,17 +72,18 @@ def copies_by_key(plan: JobPlan, good: DataFrame, batches: Sequence[LiveBatch]) 
     assert declared.watermark is not None, "the plan was checked"
     at_us, kinds = F.unix_micros(col(str(declared.event_time))), plan.inputs[its_name]
     named = key_columns([(kinds[name].dataType, col(name)) for name in dedup.columns], at_us)
-    keys = good.select(*named, *PLACE).toArrow()
-    if not isinstance(declared, TopicInput) and _shared(keys):
+    place = place_in(good)
+    keys = good.select(*named, *place).toArrow()
+    if not isinstance(declared, TopicInput) and _shared(keys, place):
         raise NotRecomputableError(
             f"rows of {declared.name} share their coordinates, and which of them are copies is not known"
         )
     recent = RecentKeys.of(dedup, declared.watermark)
-    found = [_places(keys.slice(0, 0))]
+    found = [keys.slice(0, 0).select(place)]
     for batch in batches:  # of a rewind's generation, too: it goes on with the keys of that time
         verdicts = recent.judge(keys.filter(Offsets.of([batch.id.ranges]).mask(keys)))
         recent.add(verdicts.kept)
-        found.append(_places(verdicts.rows))
+        found.append(verdicts.rows.select(place))
     return pa.concat_tables(found)
 
 
@@ -92,8 +94,8 @@ def without_copies(rows: DataFrame, copies: pa.Table) -> DataFrame:
     return without(rows, rows.sparkSession.createDataFrame(found)) if found.num_rows else rows
 
 
-def _shared(keys: pa.Table) -> bool:
-    return bool(keys.group_by(list(PLACE)).aggregate([]).num_rows < keys.num_rows)
+def _shared(keys: pa.Table, place: Sequence[str]) -> bool:
+    return bool(keys.group_by(list(place)).aggregate([]).num_rows < keys.num_rows)
 
 
 def _places(rows: pa.Table) -> pa.Table:

@@ -15,7 +15,7 @@ from headwater_streams.operators.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.plan.job import Job
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.coordinates import OFFSET, PLACE
+from headwater_streams.sources.coordinates import OFFSET, PLACE, ROW
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
@@ -106,6 +106,12 @@ def in_order(rows: DataFrame, order: Order | None) -> DataFrame:
     return rows.orderBy([F.col(name) for name in PLACE], ascending=order == "up")
 
 
+def place_in(rows: DataFrame) -> list[str]:
+    """The columns that name a row: its coordinates, and its place in its record where it has one."""
+    return [*PLACE, ROW] if ROW in rows.columns else [*PLACE]
+
+
 def without(rows: DataFrame, coordinates: DataFrame) -> DataFrame:
-    """The rows but those of some coordinates."""
-    return rows.join(coordinates.select(*PLACE), list(PLACE), "left_anti")
+    """The rows but those of some coordinates; by their places in their records, too, where both sides have them."""
+    place = [name for name in place_in(coordinates) if name in rows.columns]
+    return rows.join(coordinates.select(*place), place, "left_anti")

@@ -142,7 +142,7 @@ class RowPass:
         good = decoded.frame.filter(~F.col(BAD))
         number = [_NUMBER] if self._is_numbered else []
         named = key_columns(of_key, self._event_time_us(name, decoded))
-        return good.select(*named, *PLACE, *number).toArrow()
+        return good.select(*named, *PLACE, *place_of_table(good), *number).toArrow()
 
     def over(
         self,
@@ -349,8 +349,8 @@ class RowPass:
         if verdicts is None:
             return decoded
         # Of a table in pieces Spark reads none behind one without rows, such as a batch without a copy gives: seen in
-        # 4.1.3 and 4.2.0.
-        rows = decoded.frame.sparkSession.createDataFrame(verdicts.combine_chunks())
+        # 4.1.3 and 4.2.0. Rows with places in their records are judged in the order of these, and known by a number.
+        rows = decoded.frame.sparkSession.createDataFrame(verdicts.combine_chunks()).drop(ROW)
         key = [name for name in rows.columns if name != _VERDICT]
         marked = decoded.frame.join(F.broadcast(rows), key, "left")
         name = "sequence" if self._by_sequence else "origin"
