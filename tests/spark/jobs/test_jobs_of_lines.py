@@ -153,3 +153,39 @@ def rebuilt(driver: JobDriver, job: Job) -> Any:
     assert "as they are written" in details["recomputed"]
     backfill.swap(driver.context, planned.id)
     return verdict
+
+
+@hw.job(name="lines", target=hw.delta("silver.lines"))
+def of_times_of_their_own(orders: DataFrame) -> DataFrame:
+    """A line happened `n` hours before its order."""
+    return orders.select("id", "at", F.inline("lines")).withColumn("at", F.expr("timestampadd(HOUR, -n, at)"))
+
+
+def in_windows(every: str | None, times: int = 1) -> Job:
+    @hw.job(name="by_sku", target=hw.delta("gold.by_sku", keys=["sku", "window_start"], mode="update"))
+    def by_sku(lines: DataFrame) -> DataFrame:
+        windows = (
+            hw.tumbling(lines, "at", "1 hour", by=["sku"])
+            if every is None
+            else hw.hopping(lines, "at", "1 hour", every, by=["sku"])
+        )
+        return windows.agg((F.count("*") * times).alias("rows"))
+
+    return bind(by_sku)
+
+
+@pytest.mark.parametrize("every", [None, "30 minutes"])
+def test_line_in_time_is_recomputed_beside_late_ones_of_its_record(
+    drive: Callable[..., JobDriver], every: str | None
+) -> None:
+    driver = drive(of_times_of_their_own, in_windows(every))
+    send(driver, 0, "2013-01-05T09:40:00Z", ("x", 0), ("y", 0))
+    driver.run()
+    # The windows until 8:40 are closed: two lines are late, at 7:10 for all windows, and one is for one at most.
+    send(driver, 1, "2013-01-05T12:10:00Z", ("x", 0), ("y", 5), ("z", 5), ("z", 4))
+    driver.run()
+    late = driver.rows("gold.by_sku__late", "_offset", "sku", "at")
+    assert [(offset, sku) for offset, sku, at in late if at.hour == 7] == [(1, "y"), (1, "z")]
+    verdict = rebuilt(driver, in_windows(every, times=2))
+    assert (verdict.diff.added, verdict.diff.removed, verdict.diff.unchanged) == (0, 0, 0)
+    assert driver.audit() == []

@@ -37,6 +37,7 @@ from headwater_streams.runtime.stages.narrowing import FUNCTION, Place
 from headwater_streams.sources.coordinates import INPUT, PLACE, ROW_COLUMNS
 from headwater_streams.sources.decode import BAD
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.spark.columns import cols
 from headwater_streams.storage.delta_rows import dataset_of
 
 Result = TypeVar("Result")
@@ -97,6 +98,7 @@ class InputRows:
         self.by_headers = job.dedup is not None and job.dedup.by_headers
         self.by_key = isinstance(job.dedup, ByKey)
         self._context, self._job, self._overlapping = context, job, overlapping
+        self._declared = declared
         self._is_side = len(plan.job.inputs) > 1
         self._input: RawTopic | RawTable
         self._judging: RawTopic | RawTable
@@ -195,10 +197,20 @@ class InputRows:
         late = self._side(self.taken.late, picked)
         if self._is_side:
             late = late.filter(F.col(INPUT) == self.name)
+        place = [*PLACE, *self._time_of_lines]
+        names = cols(good.columns)
         if not self._overlapping:
-            return without(good, late)
-        closed = F.array_max(F.transform(MISSED, lambda window: window["end"])).alias(CLOSED_UNTIL)
-        return good.join(late.select(*PLACE, closed), list(PLACE), "left")
+            return good.join(late.select(*cols(place)), place, "left_anti").select(*names)
+        closed = F.array_max(F.transform(MISSED, lambda window: window["end"]))
+        last = late.groupBy(*cols(place)).agg(F.max(closed).alias(CLOSED_UNTIL))
+        return good.join(last, place, "left").select(*names, CLOSED_UNTIL)
+
+    @property
+    def _time_of_lines(self) -> tuple[str, ...]:
+        """The column by which late rows are told from others of their record, of a table that may have several of one.
+        Those of one time came together, and are late or not together."""
+        time = self._declared.event_time if isinstance(self._input, RawTable) else None
+        return () if time is None else (time,)
 
     def _not_in(self, rows: DataFrame, paths: Sequence[Path], picked: Offsets) -> DataFrame:
         """Rows but those that stand in side tables; most of these are empty, and a join is not for nothing."""
