@@ -188,11 +188,11 @@ def test_repair_of_rows_notes_that_expired_ones_do_not_come_back() -> None:
     assert sum(identity_terms("row", terms).values()) == 6
 
 
-def test_expired_rows_that_are_several_to_a_record_are_counted_beside_the_records() -> None:
-    """Of three records one has become nothing, and one two rows that have expired."""
-    terms = without_rows({"read": 3, "exploded": 1, "written": 5, "filtered": 2}, 2)
-    assert terms == {"read": 3, "exploded": 1, "written": 3, "filtered": 2, "expired": 2}
-    assert identity_terms("row", terms) == {"exploded": 1, "filtered": 2}
+def test_expired_rows_that_are_several_to_a_record_are_counted_by_their_records() -> None:
+    """Of four records one became nothing, one two rows that have expired, one two of which one has, and one a row."""
+    terms = without_rows({"read": 4, "exploded": 2, "written": 5, "filtered": 2}, 3, wholly=1)
+    assert terms == {"read": 4, "exploded": 2, "written": 2, "filtered": 1, "expired": 1}
+    assert sum(identity_terms("row", terms).values()) == 4
 
 
 def test_repair_of_rows_whose_input_has_expired_is_refused() -> None:

@@ -16,7 +16,7 @@ from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.values import Span
 from headwater_streams.base.durations import in_micros
-from headwater_streams.base.ledger_entry import EXPIRED, spelled
+from headwater_streams.base.ledger_entry import EXPIRED, EXPLODED, spelled
 from headwater_streams.base.moments import iso
 from headwater_streams.ledger.expired import expired_before_us, expired_rows
 from headwater_streams.ledger.log import lineage, next_commit
@@ -159,8 +159,18 @@ def _from(span: Span, first_us: int) -> Span | None:
     return (start, end) if start < end else None
 
 
-def without_rows(terms: Mapping[str, int], expired: int) -> dict[str, int]:
-    """The terms of a step of a row job, of whose `written` rows so many are beyond the age, and are not written."""
+def without_rows(terms: Mapping[str, int], expired: int, wholly: int = 0) -> dict[str, int]:
+    """The terms of a step of a row job whose rows are not all written.
+
+    Args:
+        terms: Those of all rows that came out of the function; of records that became several rows, `exploded` counts
+            those of which some are written, and the others are `filtered`.
+        expired: How many of the rows are beyond the age.
+        wholly: Of how many of such records all rows are.
+    """
     if not expired:
         return dict(terms)
-    return {**terms, "written": terms["written"] - expired, EXPIRED: expired}
+    written = terms["written"] - expired
+    if EXPLODED not in terms:
+        return {**terms, "written": written, EXPIRED: expired}
+    return {**terms, "written": written, "filtered": terms["filtered"] - wholly, EXPIRED: wholly}

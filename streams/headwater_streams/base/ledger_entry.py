@@ -53,9 +53,8 @@ has the two changed about, so that what a table holds is the live entries' terms
   often it is folded;
 - row stages: `written - before` and `quarantined - quarantined_before` (`read = written + filtered + duplicate +
   expired + quarantined`, where `expired` rows are older than the table keeps them, and are not written again; with
-  `exploded` as above, which counts records, `expired` rows are no part of the sum, and a record of which all rows have
-  expired is `filtered`); in the quarantine table, whose rows of the range change hands in a commit of its own:
-  `quarantined - before`.
+  `exploded` as above, which counts records, `expired` are the records of which all rows are so); in the quarantine
+  table, whose rows of the range change hands in a commit of its own: `quarantined - before`.
 
 Its `sources` are what was read again.
 
@@ -104,7 +103,8 @@ TERMS: Mapping[str, tuple[str, ...]] = {
 EXPLODED = "exploded"
 """The term of records that became rows, where a record may become several."""
 EXPIRED = "expired"
-"""The term of rows that are older than their table keeps them."""
+"""The term of rows that are older than their table keeps them; of records that became several rows, of those of which
+all rows are."""
 EXPIRY: Final = "expiry"
 """The kind of a commit that lets go of such rows."""
 
@@ -118,7 +118,7 @@ def identity_terms(kind: str, terms: Mapping[str, int]) -> dict[str, int]:
     """
     names = TERMS.get(kind, ())
     if kind == "row":
-        names = (EXPLODED, *names[1:]) if EXPLODED in terms else (*names[:-1], EXPIRED, names[-1])
+        names = (EXPLODED if EXPLODED in terms else names[0], *names[1:-1], EXPIRED, names[-1])
     return {term: terms[term] for term in names if term in terms}
 
 

@@ -29,13 +29,13 @@ from headwater_streams.delta.delta_table import (
     read_version,
 )
 from headwater_streams.delta.side import quarantine_schema, write_side
+from headwater_streams.ledger.repeats import records_in
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.failing_rows import FailingByInput, known_failing
 from headwater_streams.runtime.stages.narrowing import without_failing
-from headwater_streams.runtime.stages.once import places_in
-from headwater_streams.runtime.stages.row_pass import PassedRows
+from headwater_streams.runtime.stages.once import PLACED, places_in, places_of
 from headwater_streams.sources.problems import Problem
 from headwater_streams.storage.delta_files import partition_columns
 from headwater_streams.storage.files import exists
@@ -281,7 +281,7 @@ class _RowSteps:
         numbered = self._plan.numbered
         has_rows = self._backfill.target in numbered
         places = partial(places_in, folder.shadow, files.names, has_rows=has_rows)
-        accounting = self._accounted(self._backfill.target, replayed.passed, files, places, expired)
+        accounting = self._accounted(self._backfill.target, replayed, files, places, expired)
         shortfall = {"live_shortfall": self._replay.live_shortfall(chunk)}
         if accounting["quarantined"]:
             entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
@@ -295,7 +295,7 @@ class _RowSteps:
         for name, (own, written) in further.items():
             shadow = folder.of_table(self._backfill, name).shadow
             places = partial(places_in, shadow, written.names, has_rows=name in numbered)
-            of_table = self._accounted(name, replayed.passed, written, places, expired)
+            of_table = self._accounted(name, replayed, written, places, expired)
             part = self._backfill.parts[name]
             entry = chunk_entry(part, chunk, of_table | shortfall, rows=written.rows)
             self._context.step(part.job, "before chunk of another table", chunk.number)
@@ -332,15 +332,27 @@ class _RowSteps:
     def _accounted(
         self,
         name: str,
-        passed: PassedRows,
+        replayed: ReplayedRows,
         written: WrittenFiles,
         places: Callable[[], pa.Table],
         expired: Mapping[str, Observation],
     ) -> dict[str, int]:
         """The terms of a table: what came out of the function is what was written, and what is beyond the age."""
         gone = int(dict(expired[name].get).get("expired") or 0) if name in self._kept else 0
-        (terms,) = passed.accounting(written.rows + gone, places, name).values()
-        return without_rows(terms, gone)
+        (terms,) = replayed.passed.accounting(written.rows + gone, places, name).values()
+        wholly = (
+            self._wholly_expired(name, replayed, places()) if gone and name in self._plan.exploding else 0
+        )
+        return without_rows(terms, gone, wholly)
+
+    def _wholly_expired(self, name: str, replayed: ReplayedRows, written: pa.Table) -> int:
+        """How many records became rows of which none is written; the function is computed once more for these."""
+        beyond = replayed.results[name].filter(~self._kept[name].condition())
+        both = pa.concat_tables([written.cast(PLACED), places_of(beyond)])
+        of_both, of_written = (
+            records_in(rows, below=self._plan.exploding[name].below).total() for rows in (both, written)
+        )
+        return of_both - of_written
 
     def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
         # Chunks differ in the versions of the look-ups.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from headwater_streams.base.errors import LookupKeyError
 from headwater_streams.ledger.repeats import more_than_once
@@ -25,7 +26,8 @@ _WRITTEN = pa.schema(
         (GENERATION, pa.int32()),
     ]
 )
-_PLACED = _WRITTEN.append(pa.field(ROW, pa.int64()))
+PLACED = _WRITTEN.append(pa.field(ROW, pa.int64()))
+"""What `places_in` gives of rows that have their places in their records."""
 COPIES_READ = "_copies_read"
 """How many rows a function was given of a record."""
 _TIMES = "_times"
@@ -44,10 +46,15 @@ def places_in(folder: Path, files: Sequence[str], *, has_rows: bool = False) -> 
         files: Their paths in it.
         has_rows: Whether they have their places in their records, `_row`.
     """
-    schema = _PLACED if has_rows else _WRITTEN
+    schema = PLACED if has_rows else _WRITTEN
     if not files:
         return schema.empty_table()
     return data_files([folder / name for name in files], schema, dictionaries=[TOPIC]).to_table()
+
+
+def places_of(rows: DataFrame) -> pa.Table:
+    """The same of rows that are not written, and have their places in their records."""
+    return rows.select(*PLACED.names).toArrow().cast(PLACED)
 
 
 def require_once(table: str, written: pa.Table, copies_read: Callable[[], pa.Table] | None) -> None:
