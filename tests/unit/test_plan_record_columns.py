@@ -9,6 +9,8 @@ from pyspark.errors import AnalysisException
 
 import headwater as hw
 from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.operators.joins import columns as joins
+from headwater_streams.operators.windows import grouping
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.plan.record_columns import (
     named_record_columns,
@@ -79,6 +81,23 @@ def test_spark_says_which_column_is_not_there(
     wrapped.__cause__ = error
     assert unresolved_record_column(wrapped) == column
     assert unresolved_record_column(JobDefinitionError("another")) is None
+
+
+def test_hidden_column_that_an_operator_names_needs_another_name() -> None:
+    class Frame:
+        columns = ("who", "at")
+
+    frame: Any = Frame()
+    with pytest.raises(
+        JobDefinitionError, match=r"tumbling: no column '_key'; there are who, at; _key is hidden"
+    ):
+        grouping.require_columns("tumbling", frame, ["_key"], "at")
+    with pytest.raises(
+        JobDefinitionError, match=r"the left side has no column '_key'; it has who, at; _key is hid"
+    ):
+        joins.require_columns("join", "left", frame, ["_key"])
+    with pytest.raises(JobDefinitionError, match=r"no column 'key'; there are who, at$"):
+        grouping.require_columns("tumbling", frame, ["key"], "at")
 
 
 def test_columns_that_are_nowhere_are_told_by_what_the_job_reads(job: Job) -> None:

@@ -389,6 +389,11 @@ LINES = "topic('orders', schema => 'id STRING, lines ARRAY<STRING>') o"
         ),
         ("LATERAL VIEW explode() t AS x", "the array or map that is exploded was to come"),
         ("LATERAL explode(o.lines) t", "rows are exploded by LATERAL VIEW"),
+        (", LATERAL explode(o.lines) AS t(line)", "rows are exploded by LATERAL VIEW"),
+        ("CROSS JOIN UNNEST(o.lines) AS t(line)", "rows are exploded by LATERAL VIEW"),
+        ("LEFT OUTER JOIN LATERAL explode(o.lines) AS t(line) ON true", "rows are exploded by LATERAL VIEW"),
+        ("JOIN UNNEST(lines) t", "rows are exploded by LATERAL VIEW"),
+        (", topic('b', schema => 'k STRING') b", "two streams are joined by"),
     ],
 )
 def test_sql_lateral_view_that_is_none_is_refused(tmp_path: Path, view: str, told: str) -> None:

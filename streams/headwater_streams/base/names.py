@@ -90,6 +90,16 @@ def is_reserved(column: str) -> bool:
     return column.startswith("_")
 
 
+def hidden_hint(column: str) -> str:
+    """What a sentence about a column that is not there adds where it may be a hidden one; nothing for other names.
+
+    Example:
+        >>> hidden_hint("_key"), hidden_hint("customer")
+        ('; _key is hidden: give it another name before', '')
+    """
+    return f"; {column} is hidden: give it another name before" if is_reserved(column) else ""
+
+
 def column_problem(name: str) -> str | None:
     """Why a table cannot have a column of this name, as a predicate for a sentence; None where it can.
 

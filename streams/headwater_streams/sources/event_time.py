@@ -20,12 +20,23 @@ EVENT_TIME = "event_time"
 """What the column of an expression is called that names none."""
 _COLUMN = re.compile(r"(?!_|\d+$)\w+")
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
-_NAMED = re.compile(r"(.*\S)\s+AS\s+(`(?:[^`]|``)+`|[^\W\d]\w*)", re.DOTALL | re.IGNORECASE)
+# Spark takes the name behind an expression with AS or without.
+_NAMED = re.compile(
+    r"(.*\S)\s+AS\s+(`(?:[^`]|``)+`|[^\W\d]\w*)|(.*(?:\)|\bEND))\s+(?!(?:END|AS)$)(`(?:[^`]|``)+`|[^\W\d]\w*)",
+    re.DOTALL | re.IGNORECASE,
+)
 _TEXT = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`", re.DOTALL)
 _CHANGING = re.compile(
     r"\b(?:(current_timestamp|current_date|current_time|localtimestamp)\b|"
     r"(now|curdate|rand|randn|random|uniform|uuid|shuffle|randstr|monotonically_increasing_id|spark_partition_id)\s*\(|"
     r"(unix_timestamp)\s*\(\s*\))",
+    re.IGNORECASE,
+)
+# Texts that Spark takes for the time of day where they are cast to a time.
+_MOMENT = re.compile(
+    r"(?:\b(?:timestamp|timestamp_ltz|timestamp_ntz|date)\s*|\b(?:try_)?(?:cast|to_timestamp|to_date|timestamp|date)\s*\(\s*)"
+    r"r?(?:'\s*(now|today|tomorrow|yesterday)\s*'|\"\s*(now|today|tomorrow|yesterday)\s*\")"
+    r"|'\s*(now|today|tomorrow|yesterday)\s*'\s*::",
     re.IGNORECASE,
 )
 _UNITS = {"timestamp_seconds": 1, "timestamp_millis": 1_000, "timestamp_micros": 1_000_000}
@@ -70,13 +81,16 @@ def event_time_of(where: str, text: str, is_column: Callable[[str], bool]) -> Ev
             f"{where}: event_time={text!r} is not the name of a column, nor SQL over columns such as "
             "'timestamp_millis(ts_ms)'"
         )
-    if is_column(text) or _COLUMN.fullmatch(text):
+    if is_column(text):
         return EventTime(text)
     text = text.strip()
+    if _COLUMN.fullmatch(text):
+        return EventTime(text)
     if _QUOTED.fullmatch(text):
         return EventTime(_unquoted(text))
     named = _NAMED.fullmatch(text)
-    expression, column = (named[1], _unquoted(named[2])) if named else (text, EVENT_TIME)
+    expression, column = (named[1] or named[3], named[2] or named[4]) if named else (text, EVENT_TIME)
+    column = _unquoted(column)
     problem = column_problem(column) or (
         "begins with '_', which is reserved" if is_reserved(column) else None
     )
@@ -84,12 +98,12 @@ def event_time_of(where: str, text: str, is_column: Callable[[str], bool]) -> Ev
         raise JobDefinitionError(
             f"{where}: the event time's name {column!r} {problem}; write AS another_name"
         )
-    changing = _CHANGING.search(_TEXT.sub("''", expression))
+    changing = _CHANGING.search(_TEXT.sub("''", expression)) or _MOMENT.search(expression)
     if changing is not None:
         name = next(filter(None, changing.groups()))
         raise JobDefinitionError(
             f"{where}: event_time={expression!r} has {name}, which is another one each time that a record is read; "
-            "the time at which a record came into its topic is _timestamp"
+            "the record's own timestamp is _timestamp"
         )
     return EventTime(column, expression)
 

@@ -26,6 +26,9 @@ JOINS: Mapping[tuple[str, ...], How] = {
 }
 _BEFORE_JOIN = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
 _GENERATORS = ("explode", "posexplode", "inline")
+_BESIDE_ROWS = ("LATERAL", "UNNEST", "EXPLODE", "POSEXPLODE", "INLINE")
+"""What other engines, and newer Spark, have behind FROM for the elements of an array."""
+_EXPLODED = "rows are exploded by LATERAL VIEW explode(...) t AS line, or in SELECT"
 _WINDOWS = {"window": {2, 3}, "cumulate": {3}, "session_window": {2}, "count_window": {2}}
 WINDOW_SHAPES = {
     "window": "window(time, '1 hour') or window(time, '1 hour', '10 minutes')",
@@ -85,6 +88,7 @@ def _read_one(script: Script) -> Query:
                 "a SELECT joins two streams; join the third in a statement that reads this one's table"
             )
     elif script.next_word in (*_BEFORE_JOIN, ","):
+        _require_no_elements(script)
         script.fail(
             "two streams are joined by [LEFT | RIGHT | FULL | LEFT SEMI] JOIN ... ON ...; it was to come"
         )
@@ -109,6 +113,16 @@ def _read_one(script: Script) -> Query:
     return Query(pieces, tuple(sources), how, where, group, laterals=tuple(laterals))
 
 
+def _require_no_elements(script: Script) -> None:
+    """Sees to it that what comes behind a comma or a join is no array's elements."""
+    begin, place = script.position, script.place
+    while script.next_word in (*_BEFORE_JOIN, ",", "OUTER", "JOIN"):
+        script.token("an input")
+    if script.next_word in _BESIDE_ROWS:
+        place.fail(_EXPLODED)
+    script.go_to(begin)
+
+
 def _split(script: Script) -> list[list[Token]]:
     items = []
     while True:
@@ -122,6 +136,8 @@ def _split(script: Script) -> list[list[Token]]:
 
 def _source(script: Script) -> Source:
     place = script.place
+    if script.next_word in _BESIDE_ROWS:
+        place.fail(_EXPLODED)
     name = script.dotted("an input")
     declared = call(script, name, place) if script.take("(") else place.of(lambda: table(name))
     if not isinstance(declared, TopicInput | TableInput):
@@ -141,7 +157,7 @@ def _lateral_view(script: Script, qualifiers: Collection[str]) -> LateralView:
     """Reads `LATERAL VIEW [OUTER] explode(lines) t AS line`."""
     place = script.place
     if not script.take("LATERAL", "VIEW"):
-        place.fail("rows are exploded by LATERAL VIEW explode(...) t AS line, or in SELECT")
+        place.fail(_EXPLODED)
     is_outer = script.take("OUTER")
     function = script.name("a function that makes rows, explode(...)").lower()
     script.expect("(")

@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.arguments import require_frame
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.base.names import RECORD_COLUMNS
+from headwater_streams.base.names import RECORD_COLUMNS, hidden_hint
 from headwater_streams.base.type_name import type_name
 from headwater_streams.operators.exploding import has_rows, reveal_rows
 from headwater_streams.sources.coordinates import INPUT, OFFSET, PARTITION, ROW, ROW_COLUMNS, TOPIC
@@ -29,7 +29,7 @@ def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[st
     for name in needed:
         if name not in df.columns:
             raise JobDefinitionError(
-                f"{operator}: the {side} side has no column {name!r}; it has {', '.join(df.columns)}"
+                f"{operator}: the {side} side has no column {name!r}; it has {', '.join(df.columns)}{hidden_hint(name)}"
             )
 
 

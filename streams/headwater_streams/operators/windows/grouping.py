@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.arguments import require_frame, require_list
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.base.names import named_twice, twins
+from headwater_streams.base.names import hidden_hint, named_twice, twins
 from headwater_streams.operators.recording import observed, operator_result, record
 from headwater_streams.operators.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
 from headwater_streams.sources.coordinates import ROWS
@@ -77,7 +77,9 @@ def require_columns(
     names = (*others, *by)
     missing = [name for name in names if name not in df.columns]
     if missing:
-        raise JobDefinitionError(f"{operator}: no column {missing[0]!r}; there are {', '.join(df.columns)}")
+        raise JobDefinitionError(
+            f"{operator}: no column {missing[0]!r}; there are {', '.join(df.columns)}{hidden_hint(missing[0])}"
+        )
     twice = named_twice(by)
     if twice is not None:
         raise JobDefinitionError(f"{operator}: by= names {twice!r} twice")
