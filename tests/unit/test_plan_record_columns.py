@@ -13,6 +13,7 @@ from headwater_streams.operators.joins import columns as joins
 from headwater_streams.operators.windows import grouping
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.plan.record_columns import (
+    attribute_hint,
     named_record_columns,
     unresolved_record_column,
     where_record_columns_are,
@@ -68,6 +69,7 @@ def test_topics_give_columns_in_one_order_whichever_was_met_first(job: Job) -> N
         ("UNRESOLVED_COLUMN.WITH_SUGGESTION", {"objectName": "`_key`", "proposal": "`who`"}, "_key"),
         ("UNRESOLVED_COLUMN.WITHOUT_SUGGESTION", {"objectName": "`_headers`.`trace`"}, "_headers"),
         ("CANNOT_RESOLVE_DATAFRAME_COLUMN", {"name": '"_key"'}, "_key"),
+        ("UNRESOLVED_COLUMN.WITH_SUGGESTION", {"objectName": "`_HEADERS`.`trace`"}, "_headers"),
         ("UNRESOLVED_COLUMN.WITH_SUGGESTION", {"objectName": "`who_`"}, None),
         ("DATATYPE_MISMATCH", {"objectName": "`_key`"}, None),
     ],
@@ -81,6 +83,16 @@ def test_spark_says_which_column_is_not_there(
     wrapped.__cause__ = error
     assert unresolved_record_column(wrapped) == column
     assert unresolved_record_column(JobDefinitionError("another")) is None
+
+
+def test_hidden_column_behind_a_dot_is_told_how_to_be_named() -> None:
+    def hint(condition: str, name: str) -> str:
+        return attribute_hint(_Unresolved(condition, {"attr_name": name}))
+
+    assert hint("ATTRIBUTE_NOT_SUPPORTED", "_key") == '; write F.col("_key")'
+    assert hint("ATTRIBUTE_NOT_SUPPORTED", "_offset") == '; write F.col("_offset")'
+    assert hint("ATTRIBUTE_NOT_SUPPORTED", "who_") == ""
+    assert hint("UNRESOLVED_COLUMN", "_key") == ""
 
 
 def test_hidden_column_that_an_operator_names_needs_another_name() -> None:

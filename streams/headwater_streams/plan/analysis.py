@@ -30,6 +30,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.plan.laid_out import keep_problems, layout_problems
 from headwater_streams.plan.plan import Chain, JobPlan
 from headwater_streams.plan.record_columns import (
+    attribute_hint,
     named_record_columns,
     unresolved_record_column,
     where_record_columns_are,
@@ -280,7 +281,7 @@ def _chain(
 def _function_error(job: Job, error: Exception) -> JobDefinitionError:
     """The error of a job's function as a sentence with its line; SQL has a place of its own instead."""
     if isinstance(error, PySparkException):
-        reason = first_sentence(error)
+        reason = first_sentence(error) + attribute_hint(error)
     elif isinstance(error, StreamsError):
         reason = str(error)
     else:

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from pyspark.errors import PySparkException
 
-from headwater_streams.base.names import RECORD_COLUMNS, may_name
+from headwater_streams.base.names import RECORD_COLUMNS, folded, may_name
 from headwater_streams.operators.dedup import ByKey
 from headwater_streams.plan.job import Job
+from headwater_streams.sources.coordinates import ROW, ROW_COLUMNS
 from headwater_streams.sources.inputs import Input, TopicInput
 
 _UNRESOLVED = ("UNRESOLVED_COLUMN", "CANNOT_RESOLVE_DATAFRAME_COLUMN")
@@ -45,9 +46,17 @@ def unresolved_record_column(error: BaseException | None) -> str | None:
         if isinstance(error, PySparkException) and (error.getCondition() or "").startswith(_UNRESOLVED):
             named = error.getMessageParameters() or {}
             column = str(named.get("objectName", named.get("name", ""))).strip('`"').partition("`")[0]
-            return column if column in RECORD_COLUMNS else None
+            return next((each for each in RECORD_COLUMNS if folded(each) == folded(column)), None)
         error = error.__cause__ or error.__context__
     return None
+
+
+def attribute_hint(error: PySparkException) -> str:
+    """What a sentence adds about a hidden column that a function took by a dot, `orders._key`; nothing for others."""
+    if error.getCondition() != "ATTRIBUTE_NOT_SUPPORTED":
+        return ""
+    name = str((error.getMessageParameters() or {}).get("attr_name", ""))
+    return f'; write F.col("{name}")' if name in (*RECORD_COLUMNS, *ROW_COLUMNS, ROW) else ""
 
 
 def where_record_columns_are(job: Job, name: str) -> str:
