@@ -114,8 +114,10 @@ def test_count_windows_have_the_lines_of_a_record_in_an_order_of_their_own(
 
     driver = drive(of_orders, twos)
     send(driver, 0, "2013-01-05T10:00:00Z", ("x", 8), ("x", 1), ("x", 4), ("x", 2))
-    send(driver, 1, "2013-01-05T11:30:00Z", ("y", 1))
     driver.run()
+    for n in (1, 2):
+        send(driver, n, f"2013-01-05T1{n + 2}:00:00Z", (f"y{n}", 1))
+        driver.run()
     # All of one time and one record: the lesser ones come first, in whatever order they are read.
     assert driver.rows("gold.twos", "sku", "window_index", "n") == [("x", 0, 3), ("x", 1, 12)]
     assert driver.audit() == []

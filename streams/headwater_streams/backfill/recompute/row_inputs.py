@@ -19,9 +19,9 @@ from headwater_streams.operators.dedup import ByKey
 from headwater_streams.operators.exploding import place_of_table
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, ROW_FIELDS
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, ROW_FIELD, ROW_FIELDS
 from headwater_streams.sources.decode import BAD, HEADERS
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.inputs import TableInput, TopicInput
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,9 @@ class RowInputs:
         return {name: self._inputs[name].located(mine) for name, mine in each.items() if mine.count}
 
     def _nothing(self, name: str) -> DataFrame:
-        schema = self._plan.inputs[name]
-        return self._spark.createDataFrame([], T.StructType([*schema.fields, *ROW_FIELDS]))
+        of_table = [ROW_FIELD] if isinstance(self._plan.job.inputs[name], TableInput) else []
+        schema = T.StructType([*self._plan.inputs[name].fields, *ROW_FIELDS, *of_table])
+        return self._spark.createDataFrame([], schema)
 
 
 def _united(located: Iterable[DataFrame]) -> DataFrame:
