@@ -9,7 +9,13 @@ from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import may_name
 from headwater_streams.plan.job import Job
 from headwater_streams.sources.decode import needless
-from headwater_streams.sources.event_time import EventTime, epoch_of, event_time_of, made_a_time
+from headwater_streams.sources.event_time import (
+    EventTime,
+    epoch_of,
+    event_time_of,
+    made_a_time,
+    mismatch_hint,
+)
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.streaming_sql.words import in_sql
 from headwater_streams.testing.driver import _made_of
@@ -119,13 +125,28 @@ def test_texts_that_a_time_is_computed_of_are_read_with_the_others() -> None:
 
 def test_advice_makes_a_time_of_each_type() -> None:
     assert 'event_time="timestamp_millis(ts_ms)"' in made_a_time("ts_ms", "BIGINT")
-    assert "timestamp_seconds" in made_a_time("ts", "DECIMAL(10,3)")
+    assert 'timestamp_seconds(ts)" where it counts seconds' in made_a_time("ts", "DECIMAL(10,3)")
+    assert "timestamp_millis(CAST(ts AS BIGINT)) where milliseconds" in made_a_time("ts", "DOUBLE")
     assert "to_timestamp(at, 'yyyy-MM-dd HH:mm:ss')" in made_a_time("at", "STRING")
     assert 'CAST(day AS TIMESTAMP)"' in made_a_time("day", "DATE")
     assert "CAST(_key AS STRING)" in made_a_time("_key", "BINARY")
     assert made_a_time("tags", "ARRAY<STRING>") == ""
     in_python = "must be TIMESTAMP" + made_a_time("ts", "BIGINT")
     assert in_sql(in_python).startswith("must be TIMESTAMP; write event_time => timestamp_millis(ts) where")
+
+
+def test_argument_of_the_wrong_type_is_told_what_fits() -> None:
+    whole = "; it takes whole numbers: timestamp_millis(CAST(`ts ms` AS BIGINT))"
+    assert mismatch_hint("timestamp_millis(`ts ms`)", "DOUBLE") == whole
+    assert mismatch_hint("timestamp_millis(`ts ms`)", "DECIMAL(10,3)") == whole
+    assert "CAST(ts AS BIGINT)" in mismatch_hint("timestamp_seconds(ts)", "STRING")
+    assert (
+        mismatch_hint("timestamp_millis(ts)", "BOOLEAN")
+        == mismatch_hint("timestamp_millis(ts + 1)", "DOUBLE")
+        == ""
+    )
+    assert "are BINARY" in mismatch_hint("timestamp_millis(_headers['x'])", "BINARY")
+    assert "are BINARY" in mismatch_hint("to_timestamp(substr(_KEY, 2))", "BINARY")
 
 
 def test_driver_makes_a_value_of_a_time_where_it_can() -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.type_name import type_name
 from headwater_streams.sources.coordinates import OFFSET, RECORD_FIELDS, ROW_FIELDS
-from headwater_streams.sources.event_time import made_a_time
+from headwater_streams.sources.event_time import made_a_time, mismatch_hint
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.spark.columns import cols
 from headwater_streams.spark.frames import empty_frame
@@ -68,7 +68,9 @@ def require_computable(declared: TopicInput, value: T.StructType, spark: SparkSe
     try:
         times = records.select(F.expr(declared.computed))
     except PySparkException as error:
-        raise JobDefinitionError(f"{where}: {first_sentence(error)}{_of_bytes(error)}") from error
+        raise JobDefinitionError(
+            f"{where}: {first_sentence(error)}{_hint(declared.computed, error)}"
+        ) from error
     kinds = plan_shape(times).root.kinds
     if kinds[0] != "Project" or len(kinds) > 2:  # it, over the records
         raise JobDefinitionError(f"{where} looks at more than one record, and each has its own event time")
@@ -82,8 +84,8 @@ def require_computable(declared: TopicInput, value: T.StructType, spark: SparkSe
         )
 
 
-def _of_bytes(error: PySparkException) -> str:
-    """What a person may not know of the key and the headers where types do not fit."""
+def _hint(expression: str, error: PySparkException) -> str:
+    """What a person may not know of the argument where types do not fit."""
     if not (error.getCondition() or "").startswith("DATATYPE_MISMATCH"):
         return ""
-    return "; _key and the values of _headers are BINARY, CAST(_headers['name'] AS STRING) is a text"
+    return mismatch_hint(expression, (error.getMessageParameters() or {}).get("inputType", "").strip('"'))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.base.names import column_problem, is_reserved
+from headwater_streams.base.names import RECORD_COLUMNS, column_problem, is_reserved, may_name
 
 EVENT_TIME = "event_time"
 """What the column of an expression is called that names none."""
@@ -41,7 +41,8 @@ _MOMENT = re.compile(
 )
 _UNITS = {"timestamp_seconds": 1, "timestamp_millis": 1_000, "timestamp_micros": 1_000_000}
 _EPOCH = re.compile(rf"({'|'.join(_UNITS)})\s*\(\s*([^\W\d]\w*|`(?:[^`]|``)+`)\s*\)", re.IGNORECASE)
-_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+_WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+_FRACTIONS = ("FLOAT", "DOUBLE", "DECIMAL")
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,12 @@ def made_a_time(value: str, kind: str) -> str:
         kind: Its type, as SQL has it.
     """
     base = kind.partition("(")[0]
-    if base in _NUMBERS:
+    if base in _FRACTIONS:  # of which Spark makes seconds alone
+        return (
+            f'; write event_time="timestamp_seconds({value})" where it counts seconds, '
+            f"timestamp_millis(CAST({value} AS BIGINT)) where milliseconds"
+        )
+    if base in _WHOLE:
         return (
             f'; write event_time="timestamp_millis({value})" where it counts milliseconds, timestamp_seconds or '
             "timestamp_micros where others"
@@ -140,6 +146,22 @@ def made_a_time(value: str, kind: str) -> str:
     if base in ("DATE", "TIMESTAMP_NTZ"):
         return f'; write event_time="CAST({value} AS TIMESTAMP)"'
     return ""
+
+
+def mismatch_hint(expression: str, kind: str) -> str:
+    """What a sentence adds where Spark says that an argument in an event time has the wrong type; nothing where that is
+    all that is known.
+
+    Args:
+        expression: The event time.
+        kind: The argument's type, as SQL has it.
+    """
+    if any(may_name(expression, name) for name in RECORD_COLUMNS):
+        return "; _key and the values of _headers are BINARY, CAST(_headers['name'] AS STRING) is a text"
+    match = _EPOCH.fullmatch(expression.strip())
+    if match is None or kind.partition("(")[0] not in (*_FRACTIONS, "STRING"):
+        return ""
+    return f"; it takes whole numbers: {match[1]}(CAST({match[2]} AS BIGINT))"
 
 
 def _unquoted(name: str) -> str:
