@@ -19,6 +19,7 @@ def plan_of(job: str, **more: Any) -> dict[str, Any]:
         "columns": {},
         "checks": [],
         "event_times": {},
+        "explodes": False,
         "layout": "",
     }
     return {"job": job, "target": f"silver.{job}", "kind": "row", **nothing, **more}
@@ -85,15 +86,18 @@ def test_check_says_of_event_times_rows_and_layouts_in_one_go(capsys: pytest.Cap
     lines = plan_of(
         "lines",
         columns={"sku": "string", "_row": "bigint"},
+        explodes=True,
         event_times={"orders": "timestamp_millis(ts_ms) AS event_time", "returns": "at"},
         layout="kept for 90 days",
     )
-    _print_plans([lines, plan_of("clean")], {})
+    behind = plan_of("loud", columns={"sku": "string", "_row": "bigint"})
+    _print_plans([lines, plan_of("clean"), behind], {})
     assert capsys.readouterr().out.split("\n\n")[-1].splitlines() == [
         "orders of lines has the event time timestamp_millis(ts_ms) AS event_time",
         (
             "silver.lines: a record may become several rows; _row is the place of each in its record, and the ledger "
             "counts records and rows apart"
         ),
+        "silver.loud: a record may become several rows; _row is the place of each in its record",
         "silver.lines is kept for 90 days",
     ]

@@ -130,6 +130,7 @@ def check(
             else {},
             "checks": [f"{c.name}: {c.expression}" for c in each.job.checks],
             "event_times": _event_times(each.job),
+            "explodes": table in each.exploded,
             "layout": each.layouts.get(table, ""),
             "remedy": each.remedy,
             "differences": [asdict(difference) for difference in each.differences],
@@ -205,10 +206,8 @@ def _remarks(plans: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from sorted(computed)
     for p in plans:
         if "_row" in p["columns"]:
-            yield (
-                f"{p['target']}: a record may become several rows; _row is the place of each in its record, and the "
-                "ledger counts records and rows apart"
-            )
+            apart = ", and the ledger counts records and rows apart" if p["explodes"] else ""
+            yield f"{p['target']}: a record may become several rows; _row is the place of each in its record{apart}"
     for p in plans:
         if p["layout"]:
             yield f"{p['target']} is {p['layout']}"

@@ -1,6 +1,6 @@
 """What `headwater jobs check` finds of each job; one that is wrong does not keep the others from being looked at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import types as T
@@ -24,6 +24,7 @@ class CheckedJob:
         job: The job.
         kind: What it is; None where it could not be planned.
         tables: The tables that it writes, each with its columns; None where it could not be planned.
+        exploded: Those of them whose rows it makes several of a record.
         layouts: How each of them is laid out, in words.
         differences: How it differs from its last run.
         remedy: The verb by which it can go on in spite of them.
@@ -33,6 +34,7 @@ class CheckedJob:
     job: Job
     kind: str | None = None
     tables: Mapping[str, T.StructType | None]
+    exploded: Collection[str] = ()
     layouts: Mapping[str, str] = field(default_factory=dict)
     differences: Sequence[Difference] = ()
     remedy: str | None = None
@@ -76,6 +78,7 @@ def _check(context: StageContext, plan: JobPlan) -> CheckedJob:
         job=job,
         kind=plan.kind,
         tables=plan.schemas,
+        exploded=plan.exploding,
         layouts={table: layout_of_table(plan, table).description for table in plan.schemas},
         differences=differences,
         remedy=remedy_of(differences),
