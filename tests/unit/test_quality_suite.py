@@ -37,6 +37,12 @@ def test_suite_expects_keys_and_coordinates_where_there_are_any():
     ]
 
 
+def test_suite_expects_no_place_of_rows_that_were_the_only_ones_of_their_record():
+    columns = ["sku", "_topic", "_partition", "_offset", "_row"]
+    ((present,), _) = expectations_for((), keys=(), columns=columns)
+    assert present.columns == ("_topic", "_partition", "_offset")
+
+
 def test_suite_of_a_plain_table_without_checks_expects_nothing():
     assert expectations_for((), keys=(), columns=["a"]) == ((), ())
 

@@ -11,8 +11,9 @@ from headwater_streams.base.record import Part
 Severity = Literal["critical", "warning"]
 Kind = Literal["rows", "aggregate", "no_nulls", "unique"]
 
-# Where a row came from: a row without these cannot be audited or rebuilt.
-COORDINATES = ("_topic", "_partition", "_offset", "_row")
+# Where a row came from: a row without these cannot be audited or rebuilt. Its place in its record, `_row`, is NULL in
+# rows of before the function made several of one.
+COORDINATES = ("_topic", "_partition", "_offset")
 
 
 @dataclass(frozen=True, slots=True)
