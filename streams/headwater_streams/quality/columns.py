@@ -7,7 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.check import Check
-from headwater_streams.sources.coordinates import ROW_COLUMNS
+from headwater_streams.base.names import RECORD_COLUMNS
+from headwater_streams.sources.coordinates import ROW, ROW_COLUMNS
 from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.hidden_columns import has_hidden, reveal
 
@@ -21,11 +22,12 @@ def speaking_of(frame: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
 
 
 def _without_rows(frame: DataFrame) -> DataFrame:
-    """An empty frame with the same columns, coordinates included.
+    """An empty frame with the same columns, hidden ones included.
 
     A select that cannot be analysed fails the observations of its frame (Spark 4.2), and a batch counts by these.
     """
-    hidden = [name for name in ROW_COLUMNS if name not in frame.columns and has_hidden(frame, name)]
+    names = (*ROW_COLUMNS, ROW, *RECORD_COLUMNS)
+    hidden = [name for name in names if name not in frame.columns and has_hidden(frame, name)]
     return empty_frame(frame.sparkSession, reveal(frame, hidden).schema)
 
 

@@ -64,7 +64,7 @@ def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
         target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
         checks = job.quarantining
         if len(job.inputs) > 1:  # each check is about one side, or about both
-            checks = speaking_of(empty_frame(spark, plan.inputs[name]), checks)
+            checks = speaking_of(empty(spark, plan.inputs[name]), checks)
         keeps = declared.record if name not in job.steps else ()
         jobs.append(
             Job(

@@ -12,6 +12,7 @@ from headwater_streams.backfill.recompute.comparing import Order
 from headwater_streams.base.check import Check
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.operators.dedup import ByOffset, BySequence, Dedup
+from headwater_streams.plan.chain import empty
 from headwater_streams.plan.job import Job
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
@@ -19,14 +20,13 @@ from headwater_streams.sources.coordinates import OFFSET, PLACE, ROW
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
-from headwater_streams.spark.frames import empty_frame
 
 
 def checks_on(spark: SparkSession, job: Job, schema: T.StructType) -> tuple[Check, ...]:
     """The checks that send rows of an input to quarantine: of several inputs' those that speak of its columns."""
     if len(job.inputs) == 1:
         return job.quarantining
-    return speaking_of(empty_frame(spark, schema), job.quarantining)
+    return speaking_of(empty(spark, schema), job.quarantining)
 
 
 class RawTopic:

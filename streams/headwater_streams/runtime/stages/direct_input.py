@@ -17,6 +17,7 @@ from headwater_streams.base.durations import in_micros
 from headwater_streams.base.ledger_entry import LedgerEntry, Partitions, Ranges, intersection
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL, SINCE
+from headwater_streams.plan.chain import empty
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.failing_rows import in_ranges, known_failing
@@ -37,7 +38,6 @@ from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROW_COLUMNS
 from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.reader import Starts
-from headwater_streams.spark.frames import empty_frame
 from headwater_streams.spark.hidden_columns import hide
 
 
@@ -160,7 +160,7 @@ class DirectInput(StatefulInput):
 
     @cached_property
     def _empty(self) -> DataFrame:
-        return empty_frame(self._context.spark, self._plan.inputs[self.name])
+        return empty(self._context.spark, self._plan.inputs[self.name])
 
     @cached_property
     def _decoder(self) -> RecordDecoder:

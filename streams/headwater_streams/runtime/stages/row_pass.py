@@ -24,6 +24,7 @@ from headwater_streams.operators.dedup.recent_keys import key_columns
 from headwater_streams.operators.dedup.runs import coordinates
 from headwater_streams.operators.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.operators.exploding import hide_rows, place_of_table, reveal_rows
+from headwater_streams.plan.chain import empty
 from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.columns import speaking_of
@@ -55,7 +56,7 @@ from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.problems import PROBLEMS, Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
 from headwater_streams.spark.columns import col
-from headwater_streams.spark.frames import compute, empty_frame
+from headwater_streams.spark.frames import compute
 from headwater_streams.spark.hidden_columns import reveal
 from headwater_streams.spark.projection import only_projects
 from headwater_streams.spark.spark_errors import JvmError
@@ -332,7 +333,7 @@ class RowPass:
             declared, schema = self._job.inputs[name], self._plan.inputs[name]
             checks = self._job.quarantining
             if self._is_union:
-                checks = speaking_of(empty_frame(spark, schema), checks)
+                checks = speaking_of(empty(spark, schema), checks)
             unused = self._plan.unused.get(name, frozenset())
             self._decoders[name] = (
                 RecordDecoder(declared, checks, origin=self._origin, unused=unused)

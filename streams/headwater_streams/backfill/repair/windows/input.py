@@ -77,7 +77,7 @@ class WindowInput:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
         if gate:
-            gate.judge_rows(rows.filter(~is_bad()).select(f"{VALUE}.*"), chunk)
+            gate.judge_rows(good(rows), chunk)
 
     def _between(self, rows: DataFrame, start_us: int, end_us: int) -> DataFrame:
         """The table's rows whose time is in `[start_us, end_us)`."""
