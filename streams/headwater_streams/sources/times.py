@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.base.durations import in_micros, parse_duration
+from headwater_streams.base.names import may_name
 from headwater_streams.sources.coordinates import TIMESTAMP
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.problems import Problem
@@ -43,6 +44,9 @@ def time_problems(
         problems.append(Problem("event_time", F.unix_micros(time) > limit_us, reason))
         before = F.unix_micros(time) < F.lit(FIRST_DAY * _DAY_US)
         problems.append(Problem("event_time", before, f"{declared.event_time} is before the year 1"))
+        if may_name(declared.computed or "", TIMESTAMP):  # Kafka's -1 says that there is none
+            without = F.unix_micros(TIMESTAMP) < F.lit(0)
+            problems.append(Problem("event_time", without, "the record has no timestamp"))
     return problems
 
 

@@ -17,6 +17,7 @@ AT = "2013-01-05T12:00:00Z"
 OLD = "2012-01-05T12:00:00Z"
 clicks = hw.topic("clicks", schema="page STRING")
 views = hw.topic("views", schema="page STRING")
+stamped = hw.topic("stamped", schema="page STRING", event_time="_timestamp AS at")
 left = hw.topic("left", schema="k STRING, at TIMESTAMP", event_time="at", watermark="1 hour")
 right = hw.topic("right", schema="k STRING, seen_at TIMESTAMP", event_time="seen_at", watermark="1 hour")
 
@@ -108,3 +109,16 @@ def test_check_of_coordinates_that_warns_is_judged_in_a_repair_of_windows(
     assert verdict.passed, verdict.findings
     backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
     assert driver.rows("gold.hourly", "rows") == [(2,)]
+
+
+def test_record_without_a_timestamp_has_no_event_time_of_it(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("silver.stamped"))
+    def pages(stamped: DataFrame) -> DataFrame:
+        return stamped
+
+    driver = drive(pages)
+    driver.send("stamped", {"page": "a"}, timestamp=AT)
+    driver.send("stamped", {"page": "b"}, timestamp="1969-12-31T23:59:59.999Z")
+    driver.run()
+    assert driver.rows("silver.stamped", "page") == [("a",)]
+    assert driver.rows("silver.stamped__quarantine", "_reason") == [("the record has no timestamp",)]
