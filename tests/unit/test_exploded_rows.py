@@ -29,7 +29,7 @@ from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.repeats import more_than_once, records_in
 from headwater_streams.ledger.shared import has_places, shares_coordinates, written_as
-from headwater_streams.operators.exploding import LEVEL, levels_of
+from headwater_streams.operators.exploding import LEVEL
 from headwater_streams.plan.exploding import Exploding, exploding_of, require_apart, require_places_unnamed
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.plan.unions import marked
@@ -208,12 +208,6 @@ def test_place_that_is_passed_on_with_other_hidden_columns_is_not_named() -> Non
     """As where a join takes the coordinates."""
     below = project(leaf(), ("lines", 1, 1), ("_offset", 2, 2), ("_row", 5, 5))
     require_places_unnamed(LINES, {"orders": 5}, [project(below, ("lines", 1, 1), ("_offset", 20, 2))])
-
-
-def test_place_of_several_levels_is_read_back() -> None:
-    assert levels_of(7, 1) == (7,)
-    assert levels_of(7, 2) == (0, 7)
-    assert levels_of((3 * LEVEL + 2) * LEVEL + 1, 3) == (3, 2, 1)
 
 
 # The ledger.

@@ -89,17 +89,3 @@ def _inside(row: Column, place: Column) -> Column:
         F.lit(f"a record has more than {LEVEL:,} rows at one of its levels, or too many levels")
     )
     return F.when(fits, row * LEVEL + place).otherwise(refused)
-
-
-def levels_of(row: int, levels: int) -> tuple[int, ...]:
-    """The places that a place is made of, the outermost first.
-
-    Example:
-        >>> levels_of(3000002, 2)
-        (3, 2)
-    """
-    places = []
-    for _ in range(levels - 1):
-        row, place = divmod(row, LEVEL)
-        places.append(place)
-    return (row, *reversed(places))
