@@ -99,7 +99,7 @@ class _Decoder:
         self._judgement: tuple[Column, tuple[Problem, ...]] | None = None
 
     def _judged(self, frame: DataFrame, names: Sequence[str]) -> Decoded:
-        # Checks use the value's columns by their bare names; none of them begins with "_".
+        # Checks use these columns by their bare names; the frame's own are called otherwise, also key and headers.
         wide = frame.select("*", *self._columns.values())
         bad, problems = self._judgement = self._judgement or self._make(wide)
         return Decoded(wide.select(*cols(names), bad), self._columns, problems)

@@ -54,7 +54,8 @@ class RecentKeys:
     """Keys with the times of the rows that were kept for them.
 
     A row is a duplicate if a row of its key was kept whose event time is at most `within` from its own. Of several in
-    one batch the earliest is judged first; of those of one time the one with the lowest coordinates.
+    one batch the earliest is judged first; of those of one time the one with the lowest coordinates, and of those of
+    one record the one with the lowest place.
     """
 
     def __init__(self, within_us: int, delay_us: int) -> None:
