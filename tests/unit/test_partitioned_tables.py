@@ -19,6 +19,9 @@ from headwater_streams.delta.clustering import clustered_by
 from headwater_streams.delta.compaction import compact
 from headwater_streams.delta.delta_table import ensure_table, remove_action
 from headwater_streams.delta.live_files import all_files, files_with
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.replaced import begins_as_one, is_read_as_one
+from headwater_streams.runtime.rewriting import repartition_problem
 from headwater_streams.storage.delta_files import data_file, partition_columns, properties_of
 from headwater_streams.storage.delta_rows import dataset_of
 
@@ -124,6 +127,40 @@ def test_files_with_a_key_are_those_of_its_partition(tmp_path: Path) -> None:
     assert found((2, 2), (1, 1)) == ["2013-01-01", "2013-01-02"]
     days = pa.table({"day": pa.array([_day(2), None], pa.date32())})
     assert {dict(file.values)["day"] for file in files_with(table, version, days)} == {"2013-01-02", None}
+
+
+def _repartitioned(table: Path, *columns: str) -> None:
+    """A commit that gives the table other partitions, and takes its files away."""
+    version = DeltaTable(str(table)).version()
+    removed = [json.dumps(remove_action(file)) for file in all_files(table, version)]
+    first = (table / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+    (made,) = [json.loads(line)["metaData"] for line in first if "metaData" in line]
+    changed = json.dumps({"metaData": made | {"partitionColumns": list(columns)}})
+    (table / "_delta_log" / f"{version + 1:020d}.json").write_text("\n".join([changed, *removed]))
+
+
+def test_table_with_other_partitions_since_is_read_as_one(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["day"])
+    before = _append(table, (1, "Rome", 1))
+    _made(table, partition_by=["day"], comment="metadata of the same partitions")
+    assert not begins_as_one(table, 0)
+    _repartitioned(table, "city")
+    assert [c.partitions for c in commits(table)] == [("day",), None, ("day",), ("city",)]
+    assert is_read_as_one(table, 0)
+    assert is_read_as_one(table, before), "the commits since then have other partitions than that one"
+    assert not is_read_as_one(table, before + 2), "it begins with the change"
+    _repartitioned(table, "day")
+    assert is_read_as_one(table, 0), "the stream would come by the other partitions"
+    assert not is_read_as_one(table, before + 4), "nothing is there yet"
+
+
+def test_table_that_others_have_read_is_not_repartitioned_in_place() -> None:
+    assert repartition_problem("clean", "silver.orders", []) is None
+    problem = str(repartition_problem("clean", "silver.orders", {"by_day__step_1", "by_day", "again"}))
+    assert problem.startswith(
+        "silver.orders: again and by_day read it commit by commit, and would not start again"
+    )
+    assert problem.endswith("headwater backfill plan clean --rebuild")
 
 
 def test_files_of_other_partitions_are_not_opened(tmp_path: Path) -> None:

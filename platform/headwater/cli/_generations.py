@@ -87,8 +87,10 @@ def rewrite(
     """Write the rows of jobs' tables anew, as they are, in the partitions and the order that the jobs declare now.
 
     A table whose job declares another partition_by than it has is refused by `headwater jobs run`; this keeps its rows,
-    its generation and its ledger. Each table takes one commit, which changes no row: jobs that read it go on. What is
-    in order is left alone. The jobs must not run meanwhile.
+    its generation and its ledger. Each table takes one commit, which changes no row. What is in order is left alone.
+    The jobs must not run meanwhile. A table that other jobs have read commit by commit is given another order only:
+    these would not start again over a change of partitions, so it is built beside the live one, `headwater backfill
+    plan JOB --rebuild`.
 
     \b
     Examples:

@@ -31,6 +31,7 @@ class Commit:
         entry: The ledger entry, when a job made the commit.
         added_paths: The files it added, relative to the table.
         removed_files: How many files it took away.
+        partitions: The table's partition columns from then on, where the commit says them.
     """
 
     version: int
@@ -42,6 +43,7 @@ class Commit:
     entry: LedgerEntry | None
     added_paths: tuple[str, ...] = ()
     removed_files: int = 0
+    partitions: tuple[str, ...] | None = None
 
     @property
     def is_append(self) -> bool:
@@ -241,7 +243,7 @@ def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
 def _read(version: int, path: Path) -> Commit:
     timestamp_ms, operation, entry = 0, "", None
     rows_added = rows_removed = removed_files = 0
-    changed = False
+    changed, partitions = False, None
     added: list[str] = []
     try:
         for action in actions_of(path):
@@ -257,6 +259,8 @@ def _read(version: int, path: Path) -> Commit:
                 removed_files += 1
                 rows_removed += _records(action["remove"])
                 changed |= bool(action["remove"]["dataChange"])
+            elif "metaData" in action:
+                partitions = tuple(action["metaData"].get("partitionColumns") or ())
     except NewerRecordError as error:
         raise NewerFileError(path, str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -273,6 +277,7 @@ def _read(version: int, path: Path) -> Commit:
         entry,
         tuple(added),
         removed_files,
+        partitions,
     )
 
 

@@ -141,13 +141,14 @@ class InputReader:
         """Sees to it that a new query can read a table commit by commit from a version on.
 
         Raises:
-            DataLossError: The table's log was cut short, or rows came all at once since then.
+            DataLossError: The table's log was cut short, or it has other partitions, or rows that came all at once,
+                since then.
         """
         if is_read_as_one(self.path, since):
             raise DataLossError(
                 f"job {self.job!r}: what {self.declared.name} held from version {since} on cannot be read again "
-                "commit by commit, for its log was cut, or a backfill replaced all of its rows; make the job's table "
-                f"anew: headwater backfill plan {self.job} --rebuild"
+                "commit by commit, for its log was cut, it has other partitions since, or a backfill replaced all of "
+                f"its rows; make the job's table anew: headwater backfill plan {self.job} --rebuild"
             )
 
     def read_back(self, batch: BatchInput) -> DataFrame:

@@ -26,17 +26,21 @@ from headwater_streams.ledger.expired import is_expiry
 from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_among
 from headwater_streams.sources.coordinates import BATCH, GENERATION
+from headwater_streams.storage.delta_files import partition_columns
 
 
 def is_read_as_one(table: Path, begin: int) -> bool:
-    """Whether a query that begins now cannot read a table's rows commit by commit: they came all at once, or the log of
-    the commits that brought them was cut.
+    """Whether a query that begins now cannot read a table's rows commit by commit: they came all at once, the log of
+    the commits that brought them was cut, or the table has other partitions since. Delta reads no stream over these.
 
     Args:
         table: The table's folder.
         begin: The version of its first row's commit, were all there.
     """
-    return first_version(table) > begin or bool(replacements(commits(table, since=max(0, begin - 1))))
+    if first_version(table) > begin or replacements(commits(table, since=max(0, begin - 1))):
+        return True
+    said = {c.partitions for c in commits(table, since=begin) if c.partitions is not None}
+    return bool(said) and said != {partition_columns(table, begin)}
 
 
 def begins_as_one(table: Path, begin: int) -> bool:

@@ -1,16 +1,18 @@
 """Writes the rows of a job's tables anew, as they are, in the partitions and the order that the job declares now.
 
-One commit for each table, which changes no row: readers and backfills go on as if nothing had been.
+One commit for each table, which changes no row: backfills, and jobs that read a table in another order, go on as if
+nothing had been. Other partitions are refused where jobs have read the table. Delta plans a query's last batch again
+when it starts, and reads no stream over a change of partitions (DELTA_SCHEMA_CHANGED): none of these would start again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import IncompatibleTableError, StreamsError
-from headwater_streams.base.target import DeltaTarget
+from headwater_streams.base.target import DeltaTarget, declared_name
 from headwater_streams.delta.clustering import clustered_by
 from headwater_streams.delta.delta_table import conflicts, describe_table, read_version
 from headwater_streams.plan.job import Job
@@ -19,6 +21,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.runtime.readers import readers_by_table
 from headwater_streams.spark.columns import cols
 from headwater_streams.storage.delta_files import partition_columns
 from headwater_streams.storage.delta_log import has_versions
@@ -49,7 +52,8 @@ def rewrite(context: StageContext, jobs: Sequence[Job], lease: LeaseFactory) -> 
     """Writes the tables of jobs anew that have other partitions, or another order, than these declare.
 
     Raises:
-        StreamsError: A job runs, or a table is changed by others meanwhile; it stays as it was.
+        StreamsError: A job runs, others read a table that is to have other partitions, or it is changed by others
+            meanwhile; it stays as it was.
     """
     results: list[Rewritten] = []
     for plan in plan_jobs(context, jobs):
@@ -77,14 +81,20 @@ def _rewritten(context: StageContext, plan: JobPlan, target: DeltaTarget) -> Rew
     before = partition_columns(path)
     if (before, clustered_by(path)) == (columns, target.layout.cluster_by):
         return None
+    if before != columns:
+        readers = {job for job, _ in readers_by_table(context.home)[target.name]}
+        problem = repartition_problem(plan.job.name, target.name, readers)
+        if problem is not None:
+            raise StreamsError(problem)
     if clustered_by(path) != target.layout.cluster_by:
         describe_table(path, target.layout)
     transaction = context.transaction(path)
     files = transaction.all_files()
     rows = read_version(context.spark, path, transaction.version)
     own = {field.name for field in transaction.schema.fields}
-    if any(each.name not in own for each in target.layout.computed):
-        rows = partitioned(rows, target)
+    computed = [each.name for each in target.layout.computed]
+    if not own.issuperset(computed):
+        rows = partitioned(rows.drop(*computed), target)
     missing = [name for name in columns if name not in rows.columns]
     if missing:
         raise IncompatibleTableError(
@@ -102,3 +112,22 @@ def _rewritten(context: StageContext, plan: JobPlan, target: DeltaTarget) -> Rew
             f"{target.name} was changed by others while its rows were written anew; it is as it was: do it again"
         ) from error
     return Rewritten(plan.job.name, target.name, before, columns, written.rows, len(written.names))
+
+
+def repartition_problem(job: str, table: str, readers: Collection[str]) -> str | None:
+    """Why a table cannot have other partitions by a rewrite, as a sentence; None where it can.
+
+    Args:
+        job: The job that writes it.
+        table: The table.
+        readers: The jobs that have read it.
+    """
+    others = sorted({declared_name(reader) for reader in readers})
+    if not others:
+        return None
+    read = "reads" if len(others) == 1 else "read"
+    return (
+        f"{table}: {' and '.join(others)} {read} it commit by commit, and would not start again once it has other "
+        f"partitions; build it beside the live one, and then what is made of it: headwater backfill plan "
+        f"{declared_name(job)} --rebuild"
+    )

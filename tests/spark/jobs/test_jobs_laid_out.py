@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
-from headwater_streams.base.errors import IncompatibleTableError, JobDefinitionError
+from headwater_streams.base.errors import IncompatibleTableError, JobDefinitionError, StreamsError
 from headwater_streams.delta.clustering import clustered_by
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.log import commits
@@ -197,6 +197,51 @@ def test_other_partitions_are_refused_and_rewritten_or_built_from_empty(
     assert partition_columns(table) == ("country",)
     assert [order_id for (order_id,) in anew.rows(TABLE, "order_id")] == list("abcdef")
     assert anew.audit() == []
+
+
+@hw.job(target=hw.delta("silver.again"))
+def again(placed: DataFrame) -> DataFrame:
+    return placed.select("order_id", "country", "cents")
+
+
+def test_jobs_that_read_a_table_and_its_other_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    """Who reads a table already keeps it from a rewrite; who comes behind one reads what is there, and what comes."""
+    driver = JobDriver(spark, tmp_path / "read", [job(), bind(again)])
+    two_batches(driver)
+    declared = job(partition_by=["country"])
+    with pytest.raises(StreamsError, match="again reads it commit by commit"):
+        rewrite(driver.context, [declared], lambda _: NoLease())
+    assert partition_columns(driver.home.table(TABLE)) == ()
+    (done,) = rewrite(driver.context, [job(cluster_by=["order_id"])], lambda _: NoLease())
+    assert done.now == (), "in another order they go on"
+    driver.send("orders", order("f", 4), timestamp=AT)
+    driver.run()
+    assert [order_id for (order_id,) in driver.rows("silver.again", "order_id")] == list("abcdef")
+
+    alone = JobDriver(spark, tmp_path / "new", [job()])
+    two_batches(alone)
+    rewrite(alone.context, [declared], lambda _: NoLease())
+    both = JobDriver(spark, tmp_path / "new", [declared, bind(again)])
+    both.run()
+    both.send("orders", order("f", 4, "IT"), timestamp=AT)
+    both.run()
+    rows = [("a", "DE"), ("b", "FR"), ("c", "DE"), ("d", None), ("e", "DE"), ("f", "IT")]
+    assert both.rows("silver.again", "order_id", "country") == rows
+    assert both.audit() == []
+
+
+def test_rewrite_keeps_a_computed_partition_beside_a_new_one(spark: SparkSession, tmp_path: Path) -> None:
+    driver = JobDriver(spark, tmp_path, [job(partition_by=["days(placed_at)"])])
+    two_batches(driver)
+    declared = job(partition_by=["months(placed_at)", "days(placed_at)"])
+    (done,) = rewrite(driver.context, [declared], lambda _: NoLease())
+    assert done.now == ("placed_at_month", "placed_at_day")
+    assert folders(driver)[0] == "placed_at_month=2013-01-01/placed_at_day=2013-01-01"
+    later = JobDriver(spark, tmp_path, [declared])
+    later.send("orders", order("f", 4), timestamp=AT)
+    later.run()
+    assert later.rows(TABLE, "order_id", "cents") == [*ROWS, ("f", 1)]
+    assert later.audit() == []
 
 
 def test_updating_table_looks_only_into_the_partitions_of_its_keys(
