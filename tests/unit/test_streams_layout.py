@@ -90,6 +90,13 @@ def test_layout_is_not_in_a_target_s_text_which_is_part_of_a_job_s_fingerprint()
         ({"properties": {"delta.logRetention": "1 day"}}, "is none that the library knows; there are"),
         ({"properties": {"delta.logRetentionDuration": "long"}}, "is no duration: 'long'"),
         ({"properties": {"delta.enableChangeDataFeed": "yes"}}, "is true or false, not 'yes'"),
+        ({"properties": {"delta.autoOptimize.optimizeWrite": 1}}, "is true or false, not '1'"),
+        ({"properties": {"delta.targetFileSize": "128mb"}}, "a number of bytes, as 134217728, not '128mb'"),
+        ({"properties": {"delta.checkpointInterval": 0}}, "a number of commits, as 50, not '0'"),
+        (
+            {"properties": {"delta.setTransactionRetentionDuration": "7 days"}},
+            "would forget how far a job that waits has come",
+        ),
         ({"properties": {"headwater.keep": "1 day"}}, "begins with 'headwater.'"),
         (
             {"properties": {"delta.enableChangeDataFeed": True}, "mode": "update", "keys": ["id"]},
@@ -105,6 +112,7 @@ def test_layout_that_no_table_can_have_is_refused(declared: dict[str, Any], told
 
 def test_layout_takes_what_is_switched_off_anyway() -> None:
     hw.delta("a.b", properties={"delta.enableDeletionVectors": False, "delta.columnMapping.mode": "none"})
+    hw.delta("a.b", properties={"delta.targetFileSize": 1 << 20, "delta.checkpointInterval": "10"})
 
 
 def test_dimension_has_partitions_of_its_own_columns_only() -> None:

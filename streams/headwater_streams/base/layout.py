@@ -22,18 +22,15 @@ _MOST_CLUSTERED = 4  # columns, as in Delta; each further one orders the files l
 
 _BOOLEANS = ("true", "false")
 _DURATION = re.compile(r"(?:interval\s+)?(.+)", re.IGNORECASE)
-CHANGE_DATA_FEED, LOG_RETENTION, FILE_RETENTION = _KNOWN_FIRST = (
-    "delta.enableChangeDataFeed",
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+LOG_RETENTION, FILE_RETENTION = _DURATIONS = (
     "delta.logRetentionDuration",
     "delta.deletedFileRetentionDuration",
 )
-_KNOWN = (
-    *_KNOWN_FIRST,
-    "delta.autoOptimize.optimizeWrite",
-    "delta.checkpointInterval",
-    "delta.targetFileSize",
-    "delta.setTransactionRetentionDuration",
-)
+TARGET_FILE_SIZE = "delta.targetFileSize"
+_SWITCHES = (CHANGE_DATA_FEED, "delta.autoOptimize.optimizeWrite")
+_NUMBERS = (TARGET_FILE_SIZE, "delta.checkpointInterval")
+_KNOWN = (*_SWITCHES, *_DURATIONS, *_NUMBERS)
 """Properties of Delta that a table may have with every reader of Delta's protocol 1."""
 _PROTOCOL = "raises the table's protocol, and"
 _REFUSED: Mapping[str, str] = {
@@ -44,6 +41,8 @@ _REFUSED: Mapping[str, str] = {
     "delta.enableRowTracking": f"{_PROTOCOL} deltalake, which compacts the table, would not write it",
     "delta.enableInCommitTimestamps": f"{_PROTOCOL} deltalake, which compacts the table, would not write it",
     "delta.enableExpiredLogCleanup": "would remove the ledger with the log; say delta.logRetentionDuration alone",
+    "delta.setTransactionRetentionDuration": "would forget how far a job that waits has come, and the job would write "
+    "its last batch twice",
     "delta.randomizeFilePrefixes": "would hide a file's partition from its folder, by which it is read",
     "delta.checkpointPolicy": f"{_PROTOCOL} readers of protocol 1 would not open the table",
     "delta.autoOptimize.autoCompact": "would compact in each batch; the job's upkeep does it between batches",
@@ -250,7 +249,7 @@ def _properties(
         problem = _property_problem(name, text, replaces_rows=replaces_rows)
         if problem is not None:
             raise JobDefinitionError(f"{about}: the property {name!r} {problem}")
-        result[name] = f"interval {_duration(text)}" if name in (LOG_RETENTION, FILE_RETENTION) else text
+        result[name] = f"interval {_duration(text)}" if name in _DURATIONS else text
     return tuple(result.items())
 
 
@@ -266,14 +265,19 @@ def _property_problem(name: str, value: str, *, replaces_rows: bool) -> str | No
         return f"{_PROTOCOL} tables stay at those that every reader opens"
     if name not in _KNOWN and name not in _REFUSED:
         return f"is none that the library knows; there are {nearest(name, _KNOWN)}"
-    if name == CHANGE_DATA_FEED and value not in _BOOLEANS:
+    if name in _SWITCHES and value not in _BOOLEANS:
         return f"is true or false, not {value!r}"
+    if name in _NUMBERS and not (value.isdecimal() and int(value)):
+        of_bytes = (
+            "a number of bytes, as 134217728" if name == TARGET_FILE_SIZE else "a number of commits, as 50"
+        )
+        return f"is {of_bytes}, not {value!r}"
     if name == CHANGE_DATA_FEED and value == "true" and replaces_rows:
         return (
             "is for tables that only get rows, mode='append': each batch of an updating one writes the files anew that "
             "hold its keys, and the feed would show all of their rows as deleted and inserted"
         )
-    if name in (LOG_RETENTION, FILE_RETENTION):
+    if name in _DURATIONS:
         try:
             parse_duration(_duration(value))
         except JobDefinitionError as error:

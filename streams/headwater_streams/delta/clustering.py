@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater_streams.base.layout import CLUSTERED_BY
+from headwater_streams.base.layout import CLUSTERED_BY, TARGET_FILE_SIZE
 from headwater_streams.delta.delta_table import DeltaTransaction, conflicts
 from headwater_streams.delta.live_files import LiveFile, Values, files_with_bounds
 from headwater_streams.spark.columns import cols
@@ -29,7 +29,6 @@ from headwater_streams.storage.delta_files import properties_of
 _TARGET_BYTES = 100 << 20  # deltalake's own, to which it compacts other tables
 _MOST_BYTES = 1 << 30  # of one commit, which the job waits for
 _DEEPEST = 8  # large files that have one value before they are sorted together
-_TARGET = "delta.targetFileSize"
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def compact_clustered(spark: SparkSession, table: Path, columns: Sequence[str]) 
 
     Where another commit has changed the same files, nothing is done until the next call.
     """
-    text = properties_of(table).get(_TARGET, "")
+    text = properties_of(table).get(TARGET_FILE_SIZE, "")
     target_bytes = int(text) if text.isdecimal() else _TARGET_BYTES
     transaction = DeltaTransaction(spark, table)
     extents = [Extent(*each) for each in files_with_bounds(table, transaction.version, columns[0])]
