@@ -9,6 +9,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from headwater_streams.ledger.expired import expired_before_us, expired_rows
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.operators.windows.tumbling import TumblingWindow
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.runtime.expiry import aged, expiry_entry, horizon_of, newest_of
+from headwater_streams.runtime.expiry import Expiry, aged, expiry_entry, horizon_of, newest_of
 from headwater_streams.storage.home import Home
 
 DAY = 24 * HOUR
@@ -114,6 +115,17 @@ def test_newest_event_is_what_the_job_has_seen_or_its_watermark() -> None:
     assert newest_of(window) == 5_000_000
     assert newest_of(replace(window, extra={Extra.WATERMARK_MS: None})) is None
     assert newest_of(replace(window, extra={Extra.SEEN_US: 7, Extra.WATERMARK_US: 3})) == 7
+
+
+def test_event_that_is_ahead_of_the_clock_counts_as_now(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest event is of day 3; by a clock of day 2 one day less has expired."""
+    horizons: list[int] = []
+    monkeypatch.setattr("headwater_streams.runtime.expiry.expire", lambda *given: horizons.append(given[-1]))
+    clock = iter([HORIZON + 30 * DAY, HORIZON + DAY - 1])
+    context: Any = SimpleNamespace(home=home, now_ms=lambda: next(clock) // 1_000, step=lambda *_: None)
+    for _ in range(2):
+        Expiry(context, JOB, 1).after_batch(2)
+    assert horizons == [HORIZON - DAY, HORIZON - 2 * DAY]
 
 
 def test_expired_rows_are_counted_by_file_and_batch(home: Home) -> None:

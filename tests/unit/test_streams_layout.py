@@ -17,7 +17,7 @@ from headwater_streams.base.layout import (
     partitioning_problem,
     retention,
 )
-from headwater_streams.plan.laid_out import age_column, computed_problem, layout_problems
+from headwater_streams.plan.laid_out import age_column, computed_problem, keep_problems, layout_problems
 
 ORDERS = columns(
     "order_id",
@@ -163,6 +163,26 @@ def test_age_is_by_the_column_that_is_named() -> None:
     assert "keep_by has 'at', which is no column of it; it has" in problem
     with pytest.raises(JobDefinitionError, match="write keep= with it"):
         hw.delta("a.b", keep_by="placed_at")
+
+
+def test_age_without_an_event_that_is_the_newest_is_a_sentence() -> None:
+    named = hw.delta("a.b", keep="9 days", keep_by="placed_at").layout
+    (problem,) = layout_problems("a.b", named, ORDERS)
+    assert "no input has an event time, so that no row would ever go; give one event_time=" in problem
+
+
+def test_windows_go_by_their_ends_and_not_before_they_are_closed() -> None:
+    kept = hw.delta("a.b", keep="2 days").layout
+    assert not [*keep_problems("a.b", kept, "window", ["1 day"])]
+    (problem,) = keep_problems("a.b", kept, "window", ["1 day", "2 days"])
+    assert "keep='2 days' is not longer than the watermark of an input" in problem
+    assert not [*keep_problems("a.b", kept, "row", ["2 days"])]
+    (problem,) = keep_problems("a.b", kept, "join", [])
+    assert "is for rows and for windows" in problem
+    by = [hw.delta("a.b", keep="2 days", keep_by=name).layout for name in ("window_end", "window_start")]
+    assert not [*keep_problems("a.b", by[0], "window", [])]
+    (problem,) = keep_problems("a.b", by[1], "window", [])
+    assert "keep_by='window_start' is for rows; windows go by their window_end" in problem
 
 
 def test_partition_that_cannot_be_computed_is_a_sentence() -> None:

@@ -14,6 +14,7 @@ from headwater_streams.base.layout import Layout, Partition
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.target import DeltaTarget
 from headwater_streams.base.type_name import type_name
+from headwater_streams.operators.windows.spec import WINDOW_END
 from headwater_streams.sources.nested import odd_text
 from headwater_streams.spark.columns import col
 
@@ -152,6 +153,11 @@ def layout_problems(
             "input event_time=, and name the column that has it, keep_by=..., or have a window's window_end in the "
             "result"
         )
+    elif layout.keep is not None and not times:
+        yield (
+            f"{table}: keep={layout.keep!r} is behind the newest event that the job has seen, and no input has an "
+            "event time, so that no row would ever go; give one event_time="
+        )
 
 
 def keep_problems(table: str, layout: Layout, kind: str, delays: Sequence[str]) -> Iterator[str]:
@@ -170,6 +176,11 @@ def keep_problems(table: str, layout: Layout, kind: str, delays: Sequence[str]) 
         yield (
             f"{table}: keep={layout.keep!r} is for rows and for windows; those of a join or a dimension are kept for "
             "others that come; let a row-by-row job read the table, and keep its own"
+        )
+    if kind == "window" and layout.keep_by not in (None, WINDOW_END):
+        yield (
+            f"{table}: keep_by={layout.keep_by!r} is for rows; windows go by their {WINDOW_END}, by which a repair "
+            "knows those that have gone"
         )
     longest = max((in_micros(parse_duration(delay)) for delay in delays), default=0)
     if kind == "window" and keep_us <= longest:

@@ -6,7 +6,8 @@
 
 The horizon is the time that `keep` lies before the newest event time that the job has seen, at the last full day (hour,
 minute, where `keep` is short). What a table loses depends on the events alone, so a job that waits, or is run again,
-loses nothing more. Of most tables whole files go; of others their rows behind the horizon are written anew. One commit
+loses nothing more; but a time that is ahead of the clock counts as now, or one wrong record would take all others with
+it. Of most tables whole files go; of others their rows behind the horizon are written anew. One commit
 does it, whose entry says how many rows of each batch are gone, so that the audit expects the others and no more.
 """
 
@@ -155,8 +156,9 @@ class Expiry:
         newest_us = newest_of(entry) if entry is not None else None
         if newest_us is None:
             return
+        now_us = self._context.now_ms() * _US_PER_MS
         for table, keep_us in self._keeping.items():
-            horizon_us = horizon_of(newest_us, keep_us)
+            horizon_us = horizon_of(min(newest_us, now_us), keep_us)
             if horizon_us <= self._done.get(table, horizon_us - 1):
                 continue
             self._context.step(self._plan.job.name, "before expiry", batch)
