@@ -30,6 +30,7 @@ from headwater_streams.delta.live_files import all_files
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.expired import expired_before_us, expired_rows
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.tumbling import TumblingWindow
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.expiry import Expiry, aged, expiry_entry, horizon_of, newest_of
@@ -236,3 +237,17 @@ def test_repair_of_windows_begins_with_the_first_that_is_kept() -> None:
     of_input = without_expired(planned, ExpiredFacts(part=of, inputs_us={"silver.clicks": 9 * HOUR}))
     assert isinstance(of_input, Refusal)
     assert "what silver.clicks had of that time has expired" in of_input.sentence
+
+
+def test_repair_leaves_out_a_period_whose_first_steps_have_expired() -> None:
+    """Of cumulative windows that begin at 2, in steps of an hour, the one until 3 has expired, and that until 4 not."""
+    steps = CumulativeWindow("at", timedelta(hours=2), timedelta(hours=1), ("who",))
+    of = part({"clicks": clicks}, kind="window", operator=steps)
+    chunk = Chunk(number=0, rows=10, span=(0, 6 * HOUR))
+    planned = _repair("window", part({"clicks": clicks}), windows=((0, 6 * HOUR),), chunks=(chunk,))
+    made = without_expired(planned, ExpiredFacts(part=of, kept=Kept("window_end", 4 * HOUR)))
+    assert isinstance(made, BackfillPlan)
+    assert made.windows == ((3 * HOUR, 6 * HOUR),), "none begins at 3"
+    made = without_expired(planned, ExpiredFacts(part=of, kept=Kept("window_end", 3 * HOUR)))
+    assert isinstance(made, BackfillPlan)
+    assert made.windows == ((2 * HOUR, 6 * HOUR),)

@@ -20,8 +20,9 @@ from headwater_streams.base.ledger_entry import EXPIRED, EXPLODED, spelled
 from headwater_streams.base.moments import iso
 from headwater_streams.ledger.expired import expired_before_us, expired_rows
 from headwater_streams.ledger.log import lineage, next_commit
+from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.fixed import FixedWindow
-from headwater_streams.plan.plan import JobPlan
+from headwater_streams.plan.plan import JobPlan, Operator
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.spark.columns import col
 
@@ -125,9 +126,7 @@ def without_expired(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan 
 def _windows(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan | Refusal:
     horizons = [*facts.inputs_us.values()]
     if facts.kept is not None:
-        operator = facts.part.operator
-        length_us = in_micros(operator.size) if isinstance(operator, FixedWindow) else 0
-        horizons.append(facts.kept.since_us - length_us)
+        horizons.append(facts.kept.since_us - _shortest_us(facts.part.operator))
     first_us = max(horizons, default=None)
     if first_us is None or all(start >= first_us for start, _ in planned.windows):
         return planned
@@ -152,6 +151,13 @@ def _windows(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan | Refus
         rows=sum(chunk.rows for chunk in chunks),
         notes=(*planned.notes, note),
     )
+
+
+def _shortest_us(operator: Operator | None) -> int:
+    """How long the shortest window of one start is, microseconds: where it is kept, by its end, all others are."""
+    if isinstance(operator, CumulativeWindow):
+        return in_micros(operator.step)
+    return in_micros(operator.size) if isinstance(operator, FixedWindow) else 0
 
 
 def _from(span: Span, first_us: int) -> Span | None:
