@@ -76,6 +76,10 @@ def test_layout_is_not_in_a_target_s_text_which_is_part_of_a_job_s_fingerprint()
         ({"partition_by": ["day", "DAY"]}, "partition_by has 'DAY' twice"),
         ({"partition_by": ["day"], "cluster_by": ["day"]}, "'day' is in partition_by and in cluster_by"),
         ({"cluster_by": list("abcde")}, "cluster_by has 5 columns and may have 4"),
+        (
+            {"cluster_by": ["id"], "properties": {"delta.autoOptimize.optimizeWrite": True}},
+            "sorts the rows that a batch writes, and the property 'delta.autoOptimize.optimizeWrite' shuffles them",
+        ),
         ({"keep": "3 months"}, "keep='3 months' is not a duration"),
         (
             {"properties": {"delta.appendOnly": True}},

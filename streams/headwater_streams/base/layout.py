@@ -28,7 +28,8 @@ LOG_RETENTION, FILE_RETENTION = _DURATIONS = (
     "delta.deletedFileRetentionDuration",
 )
 TARGET_FILE_SIZE = "delta.targetFileSize"
-_SWITCHES = (CHANGE_DATA_FEED, "delta.autoOptimize.optimizeWrite")
+_OPTIMIZED_WRITE = "delta.autoOptimize.optimizeWrite"
+_SWITCHES = (CHANGE_DATA_FEED, _OPTIMIZED_WRITE)
 _NUMBERS = (TARGET_FILE_SIZE, "delta.checkpointInterval")
 _KNOWN = (*_SWITCHES, *_DURATIONS, *_NUMBERS)
 """Properties of Delta that a table may have with every reader of Delta's protocol 1."""
@@ -193,6 +194,11 @@ def layout_of(
         raise JobDefinitionError(
             f"{about}: cluster_by has {len(cluster_by)} columns and may have {_MOST_CLUSTERED}; name those that "
             "most queries filter by"
+        )
+    if cluster_by and str((properties or {}).get(_OPTIMIZED_WRITE, "false")).lower() == "true":
+        raise JobDefinitionError(
+            f"{about}: cluster_by sorts the rows that a batch writes, and the property {_OPTIMIZED_WRITE!r} shuffles "
+            "them again; leave one of the two out"
         )
     if keep is not None:
         try:
