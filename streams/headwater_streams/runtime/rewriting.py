@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import IncompatibleTableError, StreamsError
@@ -22,7 +23,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
-from headwater_streams.spark.columns import cols
+from headwater_streams.spark.columns import col, cols
 from headwater_streams.storage.delta_files import partition_columns
 from headwater_streams.storage.delta_log import has_versions
 
@@ -101,6 +102,12 @@ def _rewritten(context: StageContext, plan: JobPlan, target: DeltaTarget) -> Rew
             f"{target.name}: its rows have no column {missing[0]!r} to partition them by; build the table again: "
             f"headwater backfill plan {plan.job.name} --rebuild"
         )
+    empty = next((name for name in columns if name in target.keys and _has_empty_text(rows, name)), None)
+    if empty is not None:
+        raise IncompatibleTableError(
+            f"{target.name}: rows have an empty text in {empty!r}, which is part of their key, and no Delta table "
+            "distinguishes that from NULL in a partition; they would not be found again"
+        )
     transaction.partition_by(
         columns, T.StructType([T.StructField(f.name, f.dataType) for f in rows.schema.fields])
     )
@@ -112,6 +119,11 @@ def _rewritten(context: StageContext, plan: JobPlan, target: DeltaTarget) -> Rew
             f"{target.name} was changed by others while its rows were written anew; it is as it was: do it again"
         ) from error
     return Rewritten(plan.job.name, target.name, before, columns, written.rows, len(written.names))
+
+
+def _has_empty_text(rows: DataFrame, name: str) -> bool:
+    is_text = isinstance(rows.schema[name].dataType, T.StringType)
+    return is_text and not rows.filter(col(name) == "").isEmpty()
 
 
 def repartition_problem(job: str, table: str, readers: Collection[str]) -> str | None:

@@ -274,6 +274,25 @@ def test_empty_text_in_a_key_that_is_a_partition_is_a_sentence(spark: SparkSessi
         driver.run()
 
 
+def test_rewrite_makes_no_null_of_an_empty_text_in_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    def by_country(**layout: Any) -> Job:
+        @hw.job(
+            name="sums",
+            target=hw.delta("gold.sums", keys=["country", "window_start"], mode="update", **layout),
+        )
+        def summed(timed: DataFrame) -> DataFrame:
+            return hw.tumbling(timed, "placed_at", "1 day", by=["country"]).agg(F.sum("cents").alias("cents"))
+
+        return bind(summed)
+
+    driver = JobDriver(spark, tmp_path, [by_country()])
+    driver.send("timed", order("a", 1, ""), timestamp=AT)
+    driver.run()
+    with pytest.raises(IncompatibleTableError, match="rows have an empty text in 'country'"):
+        rewrite(driver.context, [by_country(partition_by=["country"])], lambda _: NoLease())
+    assert driver.rows("gold.sums", "country", "cents") == [("", 1)]
+
+
 def test_files_of_a_clustered_table_are_sorted_and_stay_so(spark: SparkSession, tmp_path: Path) -> None:
     declared = job(partition_by=["days(placed_at)"], cluster_by=["country", "order_id"])
     driver = JobDriver(spark, tmp_path, [declared])
