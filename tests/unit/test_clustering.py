@@ -2,13 +2,22 @@
 
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
 
+import headwater as hw
+from backfill_facts import columns, part
+from headwater_streams.base.errors import DataLossError
 from headwater_streams.delta.clustering import Extent, sets_to_sort
+from headwater_streams.delta.delta_table import ensure_table
 from headwater_streams.delta.live_files import LiveFile, files_with_bounds
+from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
+from headwater_streams.storage.home import Home
 
 _MB = 1 << 20
 _DAY = (("day", "2013-01-01"),)
@@ -59,3 +68,26 @@ def test_bounds_of_files_are_those_of_the_log(tmp_path: Path) -> None:
     found = {file.values[0][1]: bounds for file, *bounds in files_with_bounds(table, version, "who")}
     assert found == {"2013-01-01": ["b", "b"], "2013-01-02": ["a", "a"]}
     assert [bounds for _, *bounds in files_with_bounds(table, version, "gone")] == [[None, None]] * 2
+
+
+@pytest.mark.parametrize(
+    "fault", [DataLossError("9 rows written anew where there are 10"), PySparkException("no room")]
+)
+def test_fault_of_sorting_is_told_and_does_not_stop_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    target = hw.delta("silver.clicks", cluster_by=["who"])
+    home, job = Home(tmp_path), part({}, target=target).job
+    no_spark: Any = None
+    ensure_table(no_spark, home.table(target.name), target.name, columns("who", "city"), target.layout)
+    context: Any = SimpleNamespace(home=home, spark=no_spark, step=lambda *_: None)
+    upkeep = TableUpkeep(context, job, Upkeep(every=1))
+    rows = pa.table({"who": ["a"], "city": ["Rome"]})
+    write_deltalake(str(home.table(target.name)), rows, mode="append")
+
+    def fails(*_: Any) -> int:
+        raise fault
+
+    monkeypatch.setattr("headwater_streams.runtime.upkeep.compact_clustered", fails)
+    upkeep.after_batch(0)
+    assert f"job 'clean': upkeep of silver.clicks: {fault}" in caplog.text

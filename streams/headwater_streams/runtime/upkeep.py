@@ -11,7 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
 
+from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.layout import FILE_RETENTION, LOG_RETENTION, retention
 from headwater_streams.delta.clustering import clustered_by, compact_clustered
 from headwater_streams.delta.compaction import compact
@@ -21,6 +23,7 @@ from headwater_streams.operators.dedup.memory import SEEN_TABLE
 from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.progress import PROGRESS_TABLE
+from headwater_streams.spark.spark_errors import JvmError, reason_of
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_files import opened_table, properties_of
 from headwater_streams.storage.delta_log import has_versions
@@ -29,6 +32,8 @@ from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
 _HOUR = timedelta(hours=1)
+_FAULTS = (DeltaError, OSError, DamagedFileError)
+_OF_SORTING = (DataLossError, PySparkException, JvmError)
 _REMOVE_EVERY = 10  # compactions: listing a table's folder costs more the longer it lives
 
 
@@ -94,8 +99,8 @@ class TableUpkeep:
             if compacting and removing:
                 log_kept = retention(properties, LOG_RETENTION) or timedelta(days=self._upkeep.log_kept_days)
                 clean_log(home, name, older_than=datetime.now(UTC) - log_kept)
-        except (DeltaError, OSError, DamagedFileError) as error:
-            _log.warning("job %r: upkeep of %s: %s", self._job.name, name, error)
+        except (*_FAULTS, *_OF_SORTING) as error:
+            _log.warning("job %r: upkeep of %s: %s", self._job.name, name, reason_of(error) or error)
 
     def _round(self) -> int:
         return next_commit(self._target) // self._upkeep.every
@@ -114,7 +119,7 @@ def tidy(home: Home, upkeep: Upkeep) -> None:
                 remove_rows(path, pc.field("happened_at") < before.replace(microsecond=0), too_old)
             compact(path)
             vacuum(home, name, upkeep.files_kept_h)
-        except (DeltaError, OSError, DamagedFileError) as error:
+        except _FAULTS as error:
             _log.warning("upkeep of %s: %s", name, error)
 
 
