@@ -28,8 +28,10 @@ from headwater_streams.base.ledger_entry import LedgerEntry, identity_terms
 from headwater_streams.delta.delta_table import remove_action
 from headwater_streams.delta.live_files import all_files
 from headwater_streams.ledger.audit import audit_table
+from headwater_streams.ledger.audit.rows import check_rows
+from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.expired import expired_before_us, expired_rows
-from headwater_streams.ledger.log import last_entry
+from headwater_streams.ledger.log import commits, last_entry
 from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.tumbling import TumblingWindow
 from headwater_streams.plan.plan import JobPlan
@@ -168,6 +170,22 @@ def test_audit_names_a_row_that_is_gone_beside_those_that_have_expired(home: Hom
     log.write_text(json.dumps(remove_action(file)))
     audit = audit_table(home, "silver.clicks")
     assert audit is not None
+    (finding,) = audit.findings
+    assert "1 row is gone: clicks 0 offset" in finding
+
+
+def test_audit_knows_what_has_expired_in_the_shadow_of_a_rebuild(home: Home) -> None:
+    """All commits of a shadow have the version by which it was swapped in."""
+    _expire(home)
+    table = home.table("silver.clicks")
+    (file,) = [f for f in all_files(table, 2) if f.rows == 1][:1]
+    (table / "_delta_log" / f"{3:020d}.json").write_text(json.dumps(remove_action(file)))
+    *batches, expiry = [
+        replace(commit, version=9, timestamp_ms=number)
+        for number, commit in enumerate(commits(table, until=3))
+    ]
+    audit = TableAudit("silver.clicks", "clean", "row")
+    check_rows(audit, home, batches, [], [], [expiry])
     (finding,) = audit.findings
     assert "1 row is gone: clicks 0 offset" in finding
 

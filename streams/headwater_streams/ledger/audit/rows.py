@@ -242,7 +242,9 @@ def _written(path: Path, commit: Commit, places: pa.Schema, expiries: Sequence[C
     written = places.append(_GENERATION)
     if not files:
         return written.empty_table()
-    later = [each.entry for each in expiries if each.entry is not None and each.version > commit.version]
+    # The commits of a rebuild's shadow all came to the table with one version.
+    at = (commit.version, commit.timestamp_ms)
+    later = [e.entry for e in expiries if e.entry is not None and (e.version, e.timestamp_ms) > at]
     before_us = expired_before_us(later)
     if before_us is None:
         return data_files(files, written).to_table()
