@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableAlterer
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -89,6 +91,22 @@ def test_table_takes_new_properties_and_comments_and_nothing_a_second_time(tmp_p
         assert (opened.metadata().description, properties_of(table)["team"]) == ("new", "sales")
         assert json.loads(opened.schema().to_json())["fields"][1]["metadata"] == {"comment": "where"}
     assert partition_columns(table) == ("day",)
+
+
+def test_comment_that_meets_another_commit_waits_for_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _made(tmp_path / "t")
+
+    def meets(*_: Any) -> None:
+        raise CommitFailedError("metadata changed since last commit")
+
+    with monkeypatch.context() as other:
+        other.setattr(TableAlterer, "set_table_description", meets)
+        _made(table, comment="new")
+    assert DeltaTable(str(table)).metadata().description is None
+    _made(table, comment="new")
+    assert DeltaTable(str(table)).metadata().description == "new"
 
 
 def test_order_and_age_that_are_declared_no_more_are_let_go_of(tmp_path: Path) -> None:

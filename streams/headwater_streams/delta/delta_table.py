@@ -7,7 +7,7 @@ files, and then commits them together with the transaction mark and the ledger e
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from delta import exceptions
 from deltalake import DeltaTable as DeltaLake
 from deltalake import Schema
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -343,6 +344,11 @@ def describe_table(path: Path, layout: Layout) -> None:
 
     Each kind is a commit. One that meets another's commit is left to the job's next start.
     """
+    with suppress(CommitFailedError):
+        _describe(path, layout)
+
+
+def _describe(path: Path, layout: Layout) -> None:
     opened = opened_table(path)
     metadata = opened.metadata()
     stored = metadata.configuration
