@@ -192,8 +192,10 @@ class FileSwap(DeltaTransaction):
             file_counts.update({name: (counts.get(last, 0), files[name]) for last, name in new.items()})
 
     def rest(self, affected: Column, names: Collection[str]) -> DataFrame:
-        """The rows of some files that are not affected."""
-        return self.frame().filter(F.col("_metadata.file_name").isin(*map(_last_part, names)) & ~affected)
+        """The rows of some files that are not affected; no other file is read."""
+        # Delta skips no file by `_metadata.file_name`.
+        files = [data_file(self._path, name) for name in sorted(names)]
+        return read_files(self._spark, self.schema, files).filter(~affected)
 
     def _copied(self, copied: CopiedRows | None, mixed: Sequence[str], expected: int) -> list[Action]:
         """The copies' files, linked into the table's folder, where they are copies of just these files; else none."""

@@ -18,6 +18,7 @@ import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.base.errors import IncompatibleTableError, JobDefinitionError, StreamsError
 from headwater_streams.delta.clustering import clustered_by
+from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.log import commits
 from headwater_streams.plan.job import Job, bind
@@ -141,6 +142,13 @@ def test_a_swap_copies_the_rows_beside_the_repaired_ones_within_their_partition(
     assert verdict.passed, verdict.findings
     swapped = backfill.swap(context, planned.id)
     assert swapped["proof"]["outside_unchanged"]
+    swap = FileSwap(spark, driver.home.table(TABLE))
+    of_day = [file.name for file in swap.all_files() if dict(file.values)["placed_at_day"] == "2013-01-01"]
+    rest = swap.rest(planned.affected.condition(), of_day)
+    assert len(rest.inputFiles()) == len(of_day) < len(swap.all_files()), (
+        "what is copied is read of these alone"
+    )
+    assert sorted(row["order_id"] for row in rest.collect()) == ["a", "c"]
     assert driver.rows(TABLE, "order_id", "cents") == [("a", 1), ("b", 100), ("c", 1), ("d", 1)]
     assert driver.audit() == []
 
