@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headwater_streams.base.layout import CLUSTERED_BY, TARGET_FILE_SIZE
 from headwater_streams.delta.delta_table import DeltaTransaction, conflicts
@@ -57,18 +57,12 @@ def compact_clustered(spark: SparkSession, table: Path, columns: Sequence[str]) 
 
     Where another commit has changed the same files, nothing is done until the next call.
     """
-    text = properties_of(table).get(TARGET_FILE_SIZE, "")
-    target_bytes = int(text) if text.isdecimal() else _TARGET_BYTES
+    target_bytes = _target_bytes(table)
     transaction = DeltaTransaction(spark, table)
     extents = [Extent(*each) for each in files_with_bounds(table, transaction.version, columns[0])]
     replaced = 0
     for files in sets_to_sort(extents, target_bytes):
-        size = sum(file.size_bytes for file in files)
-        rows, count = transaction.read(files), max(1, round(size / target_bytes))
-        if count > 1:
-            rows = rows.repartitionByRange(count, *cols(columns))
-        elif len(files) > 1:
-            rows = rows.coalesce(1)
+        rows = in_stretches(table, transaction.read(files), columns, files)
         try:
             transaction.commit_same(transaction.write(rows), files, f"the same, by {', '.join(columns)}")
         except conflicts():
@@ -76,6 +70,19 @@ def compact_clustered(spark: SparkSession, table: Path, columns: Sequence[str]) 
         replaced += len(files)
         transaction = DeltaTransaction(spark, table)
     return replaced
+
+
+def in_stretches(
+    table: Path, rows: DataFrame, columns: Sequence[str], files: Sequence[LiveFile]
+) -> DataFrame:
+    """The rows of some files in as many stretches of the order as they are large files."""
+    count = round(sum(file.size_bytes for file in files) / _target_bytes(table))
+    return rows.repartitionByRange(count, *cols(columns)) if count > 1 else rows.coalesce(1)
+
+
+def _target_bytes(table: Path) -> int:
+    text = properties_of(table).get(TARGET_FILE_SIZE, "")
+    return int(text) if text.isdecimal() else _TARGET_BYTES
 
 
 def sets_to_sort(

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.errors import IncompatibleTableError, StreamsError
 from headwater_streams.base.target import DeltaTarget, declared_name
-from headwater_streams.delta.clustering import clustered_by
+from headwater_streams.delta.clustering import clustered_by, in_stretches
 from headwater_streams.delta.delta_table import conflicts, describe_table, read_version
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.laid_out import partitioned
@@ -111,7 +111,11 @@ def _rewritten(context: StageContext, plan: JobPlan, target: DeltaTarget) -> Rew
     transaction.partition_by(
         columns, T.StructType([T.StructField(f.name, f.dataType) for f in rows.schema.fields])
     )
-    written = transaction.write(rows.repartition(*cols(columns)) if columns and files else rows)
+    if columns:
+        rows = rows.repartition(*cols(columns))
+    elif target.layout.cluster_by:
+        rows = in_stretches(path, rows, target.layout.cluster_by, files)
+    written = transaction.write(rows)
     try:
         transaction.commit_same(written, files, f"the same, by {', '.join(columns) or 'no partition'}")
     except conflicts() as error:
