@@ -24,7 +24,7 @@ from headwater_streams.delta.live_files import all_files, files_with
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.replaced import begins_as_one, is_read_as_one
 from headwater_streams.runtime.rewriting import repartition_problem
-from headwater_streams.storage.delta_files import data_file, partition_columns, properties_of
+from headwater_streams.storage.delta_files import added_by, data_file, partition_columns, properties_of
 from headwater_streams.storage.delta_rows import dataset_of
 
 NO_SPARK = cast(SparkSession, None)  # only a column that comes to a table needs a session
@@ -188,6 +188,14 @@ def test_files_of_other_partitions_are_not_opened(tmp_path: Path) -> None:
     data_file(table, first.name).unlink()
     wanted = pa.table({"id": [1], "day": pa.array([_day(2)], pa.date32())})
     assert [dict(file.values)["day"] for file in files_with(table, version, wanted)] == ["2013-01-02"]
+
+
+def test_file_of_a_partition_is_known_by_the_commit_that_added_it(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", partition_by=["day"])
+    first, _ = _append(table, (1, "Rome", 1)), _append(table, (2, "Rome", 1))
+    (file,) = all_files(table, first)
+    for name in (file.name, Path(file.name).name):
+        assert added_by(table, name) == f", a data file that version {first} added"
 
 
 def test_removed_file_names_its_partition(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ none.
 import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -137,14 +137,20 @@ def _wrong_with(path: Path, size_bytes: int, *, with_contents: bool) -> str | No
 
 
 def added_by(table: Path, name: str) -> str:
-    """Which commit added a data file, as the end of a sentence; nothing where its log was cut."""
+    """Which commit added a data file, as the end of a sentence; nothing where its log was cut.
+
+    Args:
+        table: The table's folder.
+        name: The file's path in it, or its name, which is its own whatever partition it is in.
+    """
+    last = PurePath(name).name
     for version, path in reversed(log_files(table)):
         entry, adds = None, False
         for action in actions_of(path):
             if "commitInfo" in action:
                 with suppress(NewerRecordError):
                     entry = LedgerEntry.from_json(action["commitInfo"].get("userMetadata"))
-            adds |= "add" in action and action["add"]["path"] == name
+            adds |= "add" in action and PurePath(action["add"]["path"]).name == last
         if adds:
             whose = f" (batch {entry.batch} of job {entry.job!r})" if entry and entry.is_batch else ""
             return f", a data file that version {version}{whose} added"
