@@ -492,8 +492,18 @@ def test_sql_layout_is_not_in_the_fingerprint_but_for_computed_partitions(tmp_pa
         "COMMENT 'x'",
         "TBLPROPERTIES (b = 1)",
         "USING DELTA",
+        "WITH (keep = '9 days')",
+        "WITH (keep = '9 days', keep_by = 'at')",
     ):
         assert fingerprint(clauses) == plain
+    once = fingerprint("WITH (dedup = by_offset(), name = 'x')")
+    for options in (
+        "keep = '9 days', dedup = by_offset(), name = 'x'",
+        "keep = '9 days', keep_by = 'at', dedup = by_offset(), name = 'x'",
+        "dedup = by_offset(), keep = '9 days', name = 'x'",
+        "dedup = by_offset(), name = 'x', keep = '9 days'",
+    ):
+        assert fingerprint(f"WITH ({options})") == once
     assert fingerprint("", "(a COMMENT 'x')") == plain
     assert fingerprint("PARTITIONED BY (days(at))") != plain
 
@@ -517,6 +527,9 @@ def test_sql_layout_is_not_in_the_fingerprint_but_for_computed_partitions(tmp_pa
             "AS was to come, or one of WITH, PARTITIONED BY, CLUSTER BY, TBLPROPERTIES, COMMENT",
         ),
         ("WITH (keep = 'long')", "WITH (keep = 'long') is not a duration"),
+        ("WITH (keep = 90)", "keep=90 is not a duration; write a number and one of"),
+        ("TBLPROPERTIES ('b' = 1, 'b' = 2)", "line 1: the property 'b' stands twice"),
+        ("(a COMMENT 'x', a COMMENT 'y')", "line 1: the column 'a' has two comments"),
         (
             "WITH (mode = 'scd1', keys = (a), sequence_by = at, keep = '1 day')",
             "keep is not for slowly changing",

@@ -80,6 +80,8 @@ def test_layout_is_not_in_a_target_s_text_which_is_part_of_a_job_s_fingerprint()
             {"cluster_by": ["id"], "properties": {"delta.autoOptimize.optimizeWrite": True}},
             "sorts the rows that a batch writes, and the property 'delta.autoOptimize.optimizeWrite' shuffles them",
         ),
+        ({"keep": 90}, "keep=90 is not a duration; write a number and one of"),
+        ({"keep": timedelta(days=90)}, "keep=datetime.timedelta(days=90) is not a duration"),
         ({"keep": "3 months"}, "keep='3 months' is not a duration"),
         (
             {"properties": {"delta.appendOnly": True}},

@@ -26,7 +26,7 @@ def parse_duration(text: str) -> timedelta:
         >>> parse_duration("2 days 6 hours")
         datetime.timedelta(days=2, seconds=21600)
     """
-    rest, total = text.strip().lower(), timedelta()
+    rest, total = str(text).strip().lower(), timedelta()  # 90 is no duration either
     while rest:
         part = _PART.match(rest)
         if part is None or part[2] not in _UNITS:

@@ -119,6 +119,8 @@ def _clauses(
         if clause == "WITH":
             places["target"] = place
             options = _options(script, of_layout)
+            if options and options.keys() <= set(_OF_AGE):
+                of_layout |= set(range(begin, script.position))
             continue
         if clause == "USING":
             script.expect("DELTA")
@@ -155,9 +157,11 @@ def _properties(script: Script) -> dict[str, Any]:
     while not script.take(")"):
         if properties:
             script.expect(",")
-        name = argument(script)
+        place, name = script.place, str(argument(script))
+        if name in properties:
+            place.fail(f"the property {name!r} stands twice")
         script.expect("=")
-        properties[str(name)] = argument(script)
+        properties[name] = argument(script)
     return properties
 
 
@@ -195,6 +199,8 @@ def _constraints(
             if script.next_word != "COMMENT":
                 script.fail(f"the COMMENT of the column {name!r} was to come; its type is that of the SELECT")
             script.expect("COMMENT")
+            if name in comments:
+                place.fail(f"the column {name!r} has two comments")
             comments[name] = _text(script, "the comment, a 'text',")
             of_layout |= set(range(begin, script.position))
             continue
@@ -249,6 +255,8 @@ def _options(script: Script, of_layout: set[int]) -> dict[str, Any]:
         begin = script.position
         if options:
             script.expect(",")
+        if options.keys() <= set(_OF_AGE):  # the comma behind options of the age only
+            of_layout |= set(range(begin, script.position))
         place = script.place
         name = script.name("an option").lower()
         if name not in OPTIONS:
