@@ -104,6 +104,7 @@ def test_layout_is_not_in_a_target_s_text_which_is_part_of_a_job_s_fingerprint()
             "would forget how far a job that waits has come",
         ),
         ({"properties": {"headwater.keep": "1 day"}}, "begins with 'headwater.'"),
+        ({"properties": {"team": None}}, "the property 'team' has no value; give it one, or leave it out"),
         (
             {"properties": {"delta.enableChangeDataFeed": True}, "mode": "update", "keys": ["id"]},
             "is for tables that only get rows",

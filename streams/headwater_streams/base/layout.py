@@ -251,6 +251,10 @@ def _properties(
     """
     result = {}
     for name, value in properties.items():
+        if value is None:
+            raise JobDefinitionError(
+                f"{about}: the property {name!r} has no value; give it one, or leave it out"
+            )
         text = str(value).lower() if isinstance(value, bool) else str(value)
         problem = _property_problem(name, text, replaces_rows=replaces_rows)
         if problem is not None:
