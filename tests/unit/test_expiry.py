@@ -237,6 +237,18 @@ def test_repair_of_rows_whose_input_has_expired_is_refused() -> None:
     assert without_expired(later, facts) == later
 
 
+def test_repair_of_a_join_whose_partners_may_have_expired_is_refused() -> None:
+    planned = _repair("join", JOB, ranges={"clicks": {0: (0, 5)}})
+    facts = ExpiredFacts(
+        part=JOB, inputs_us={"silver.payments": HORIZON}, partners_us=[("silver.payments", HORIZON - 1)]
+    )
+    refused = without_expired(planned, facts)
+    assert isinstance(refused, Refusal)
+    assert "rows of silver.payments before 2013-01-02T00:00:00Z have expired" in refused.sentence
+    assert "may have had partners among them" in refused.sentence
+    assert without_expired(planned, replace(facts, partners_us=[("silver.payments", HORIZON)])) == planned
+
+
 def test_repair_of_windows_begins_with_the_first_that_is_kept() -> None:
     of = part({"clicks": clicks}, kind="window", operator=TumblingWindow("at", timedelta(hours=1), ("who",)))
     chunks = [(0, 2 * HOUR), (2 * HOUR, 6 * HOUR)]

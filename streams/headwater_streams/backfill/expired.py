@@ -5,7 +5,7 @@ a rebuild lets go of them in its shadow before it is proved. Where rows of an in
 cannot be made again, and is left as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.refusal import Refusal
+from headwater_streams.backfill.repair.joins.times import reach_us
+from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.values import Span
 from headwater_streams.base.durations import in_micros
@@ -64,12 +66,15 @@ class ExpiredFacts:
         kept: What its table keeps.
         inputs_us: Of the tables that it reads, the time before which their rows have expired, microseconds.
         gone: The offsets of the batches of these tables of which rows have expired.
+        partners_us: Of a join, for a table of these, from when on its rows may be partners of the other side's rows in
+            the range, microseconds.
     """
 
     part: JobPlan
     kept: Kept | None = None
     inputs_us: Mapping[str, int] = field(default_factory=dict)
     gone: Offsets = field(default_factory=lambda: Offsets(pairs={}))
+    partners_us: Sequence[tuple[str, int]] = ()
 
 
 def expired_inputs(context: StageContext, part: JobPlan) -> dict[str, int]:
@@ -103,7 +108,34 @@ def expired_facts(context: StageContext, part: JobPlan, planned: BackfillPlan) -
             for source in entry.sources
         ]
     kept = kept_of(context, part, planned.target, planned.base_version)
-    return ExpiredFacts(part=part, kept=kept, inputs_us=inputs, gone=Offsets.of(gone))
+    return ExpiredFacts(
+        part=part,
+        kept=kept,
+        inputs_us=inputs,
+        gone=Offsets.of(gone),
+        partners_us=[*_partners_us(context, part, planned, inputs)],
+    )
+
+
+def _partners_us(
+    context: StageContext, part: JobPlan, planned: BackfillPlan, tables: Collection[str]
+) -> Iterator[tuple[str, int]]:
+    """See `ExpiredFacts`; of the tables named alone."""
+    if planned.kind != "join" or planned.pinned is None or planned.partner is None:
+        return
+    left, right = part.sides
+    before_us, after_us = reach_us(part.operator)
+    for name, side, offsets, others, reach in (
+        (left, planned.pinned, planned.lefts, planned.partner, after_us),
+        (right, planned.partner, planned.rights, planned.pinned, before_us),
+    ):
+        if others.table not in tables:
+            continue
+        rows = pinned_table(context, side).filter(Offsets.of([offsets]).condition())
+        time = str(part.job.inputs[name].event_time)
+        (first_us,) = rows.agg(F.min(F.unix_micros(col(time)))).collect()[0]
+        if first_us is not None:
+            yield others.table, first_us - reach
 
 
 def without_expired(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan | Refusal:
@@ -117,6 +149,13 @@ def without_expired(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan 
             f"rows of {tables} have expired of which {planned.target} has rows in the range, and these cannot be made "
             f"again: give a range without the offsets {', '.join(spelled(lost.spans))}"
         )
+    for table, since_us in facts.partners_us:
+        if since_us < facts.inputs_us[table]:
+            return Refusal(
+                f"rows of {table} before {iso(facts.inputs_us[table])} have expired, and rows in the range may have "
+                "had partners among them, which would be missing; give a range that reaches no further back, or leave "
+                f"what {planned.target} has of that time as it is"
+            )
     if facts.kept is None:
         return planned
     note = f"rows whose {facts.kept.column} is before {iso(facts.kept.since_us)} have expired and do not come back"

@@ -125,6 +125,37 @@ def test_windows_expire_by_their_end_and_are_left_out_of_repairs(spark: SparkSes
     assert driver.audit() == []
 
 
+lefts = hw.topic("lefts", schema="who STRING, came_at TIMESTAMP", event_time="came_at", watermark="1 day")
+left_rows = hw.table("silver.lefts", event_time="came_at", watermark="1 day")
+
+
+@hw.job(target=hw.delta("silver.lefts"), dedup=hw.by_offset())
+def keep_lefts(lefts: DataFrame) -> DataFrame:
+    return lefts
+
+
+@hw.job(target=hw.delta("gold.pairs"))
+def pairs(left_rows: DataFrame, kept: DataFrame) -> DataFrame:
+    """Each left row with the events of the day behind it, which its table does not keep as long."""
+    return hw.join(left_rows, kept, on=["who"], left_time="came_at", right_time="at", within="1 day")
+
+
+def test_join_is_not_repaired_where_its_partners_have_expired(spark: SparkSession, tmp_path: Path) -> None:
+    driver = JobDriver(spark, tmp_path, [job(), bind(keep_lefts), bind(pairs)])
+    for day in (1, 99, 120):
+        driver.send("lefts", {"who": "x", "came_at": event(day, 0)["at"]}, timestamp=at(day))
+        driver.send("events", event(day, day), timestamp=at(day))
+        driver.run()
+    assert driver.rows(TABLE, "n") == [(99,), (120,)]
+    assert (1,) in driver.rows("gold.pairs", "n"), "what was made of it stays"
+    with pytest.raises(BackfillError, match=r"rows of silver.events before .* had partners among them"):
+        backfill.plan(driver.context, bind(pairs), offsets={"lefts": {0: (0, 2)}})
+    planned = backfill.plan(driver.context, bind(pairs), offsets={"lefts": {0: (1, 2)}})
+    backfill.run(driver.context, planned.id, bind(pairs))
+    verdict = backfill.verify(driver.context, planned.id, bind(pairs), recompute="all")
+    assert verdict.passed, verdict.findings
+
+
 def _days(driver: JobDriver) -> set[date]:
     return {row["window_start"].date() for row in driver.table("gold.daily").collect()}
 
