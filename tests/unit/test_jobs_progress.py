@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+import headwater as hw
 from headwater.cli._console import PlainConsole
 from headwater.cli._watch import jobs_table
 from headwater.errors import UsageError
@@ -23,7 +24,9 @@ from headwater.running.progress import progress_of
 from headwater.running.status import with_states
 from headwater_streams.base.errors import UnavailableError
 from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.progress import ProgressLog
+from headwater_streams.runtime.runner import endings_of
 from headwater_streams.runtime.upkeep import Upkeep, tidy
 from headwater_streams.spark.run_facts import InputFacts, RunFacts
 from headwater_streams.storage.home import Home
@@ -63,6 +66,14 @@ def told(batch: int, *, read: int, there: int, took_ms: int = 1000, add_ms: int 
              "endOffset": {"reservoirVersion": 1, "index": -1}, "latestOffset": None},
         ],
     }  # fmt: skip
+
+
+raw = hw.topic("clicks", schema="n INT", cluster="pay")
+
+
+@hw.job(target=hw.delta("gold.pairs"))
+def of_payments(raw):
+    return raw
 
 
 INPUTS = {"raw": "[clicks]", "good": "/tables/silver/clicks", "orders": "/tables/silver/orders"}
@@ -305,6 +316,18 @@ def test_explain_several_topics_of_an_input_names_the_partition_that_waits_most(
     there = {"clicks": {0: (0, 12)}, "taps": {0: (0, 8), 1: (4, 5)}}
     text = _sentences(place, there.__getitem__)
     assert "topics clicks, taps: 8 records wait, most in taps 0 (5)" in text
+
+
+def test_explain_topic_of_a_named_cluster_which_spark_calls_by_its_bare_name(place: Place) -> None:
+    of_cluster = InputFacts(kind="topic", ids={"pay:clicks": "c"}, watermark=None, columns={})
+    place.facts(dataclasses.replace(JOIN, kind="row", inputs={"raw": of_cluster}))
+    account = told(0, read=10, there=10)
+    account["sources"] = account["sources"][:1]
+    place.log.batch("pairs", "gold.pairs", 1, account, endings_of(place.home, bind(of_payments)))
+    place.log.flush(now=True)
+    assert progress_of(place.home.root)[0].batches[0]["sources"][0]["input"] == "raw"
+    text = _sentences(place, {"pay:clicks": {0: (0, 12), 1: (0, 5)}}.__getitem__)
+    assert "topic pay:clicks: 2 records wait, most in pay:clicks 0 (2)" in text
 
 
 def test_explain_counts_what_is_there_where_retention_or_a_new_topic_has_overtaken_the_job(

@@ -20,6 +20,7 @@ from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.target import declared_name
+from headwater_streams.base.topics import bare_topic
 from headwater_streams.ledger.expired import is_expiry
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry
 from headwater_streams.spark.run_facts import facts_of_last_run
@@ -130,7 +131,11 @@ def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator
         if declared.kind == "topic":
             bounds = bounds_of(declared.ids, ask)
             if bounds is not None:
-                read = {topic: {int(each): at for each, at in of.items()} for topic, of in end.items()}
+                # Spark knows no clusters: it calls a topic as its cluster does.
+                read = {
+                    topic: {int(each): at for each, at in end.get(bare_topic(topic), {}).items()}
+                    for topic in bounds
+                }
                 waiting = records_behind(bounds, read)
                 places = {f"{topic} {partition}": count for (topic, partition), count in waiting.items()}
                 behind = sum(places.values())

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from headwater_streams.base.errors import SparkEndedError, StreamsError
 from headwater_streams.base.target import declared_name
+from headwater_streams.base.topics import bare_topic
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.plan.job import Job
@@ -39,6 +40,7 @@ from headwater_streams.spark.spark_errors import AnyJvmError
 from headwater_streams.spark.workers import is_alive
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -504,12 +506,7 @@ class JobRunner:
         job, last = query.job, self._noted.get(query.job.name, -1)
         if query.last_batch <= last:
             return
-        endings = {
-            name: f"[{', '.join(i.names)}]"
-            if isinstance(i, TopicInput)
-            else str(self._context.home.table(i.name))
-            for name, i in job.inputs.items()
-        }
+        endings = endings_of(self._context.home, job)
         for progress in query.progress(last):
             self._noted[job.name] = int(progress["batchId"])
             if self._progress is not None:
@@ -531,6 +528,17 @@ class JobRunner:
         if self._upkeep is not None and appended // self._upkeep.every > self._tidied:
             self._tidied = appended // self._upkeep.every
             tidy(self._context.home, self._upkeep)
+
+
+def endings_of(home: Home, job: Job) -> dict[str, str]:
+    """What Spark's description of each input's source ends in: topics in brackets, as their cluster calls them, or a
+    table's path."""
+    return {
+        name: f"[{', '.join(map(bare_topic, declared.names))}]"
+        if isinstance(declared, TopicInput)
+        else str(home.table(declared.name))
+        for name, declared in job.inputs.items()
+    }
 
 
 def _warn_of_dropped_rows(job: Job, progress: Mapping[str, Any]) -> None:
