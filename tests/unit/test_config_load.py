@@ -135,7 +135,8 @@ def test_values_of_secrets_are_hidden(conf: Path) -> None:
         conf / "headwater.toml",
         '[client]\nsasl_password = "hunter2"\n[broker]\nssl.keystore.password = "hunter2"\n'
         '[spark.conf]\nspark.hadoop.fs.s3a.secret.key = "hunter2"\n'
-        '[client.kafka]\nsasl.jaas.config = "hunter2"\n[cluster.pay]\noauth_client_secret = "hunter2"\n',
+        '[client.kafka]\nsasl.jaas.config = "hunter2"\nssl.key.pem = "hunter2"\n'
+        '[cluster.pay]\noauth_client_secret = "hunter2"\n',
     )
     loaded = load_settings({})
     assert loaded.settings.client.sasl_password.get_secret_value() == "hunter2"
@@ -242,6 +243,23 @@ def test_load_a_mistake_in_a_named_cluster_is_named(conf: Path, text: str, messa
 def test_load_a_variable_of_a_named_cluster_without_a_key_is_refused(conf: Path) -> None:
     with pytest.raises(UsageError, match=r"HEADWATER_CLUSTER_PAY_USER names no setting"):
         load_settings({"HEADWATER_CLUSTER_PAY_USER": "x"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "key"),
+    [
+        ("HEADWATER_CLUSTER_PROD_KAFKA_SASL_PASSWORD", "cluster.prod-kafka.sasl_password"),
+        ("HEADWATER_CLUSTER_PROD_KAFKA_KAFKA_CLIENT_ID", "cluster.prod-kafka.kafka.client.id"),
+        ("HEADWATER_CLUSTER_PROD_KAFKA_2_BOOTSTRAP", "cluster.prod_kafka_2.bootstrap"),
+        ("HEADWATER_CLUSTER_PROD_KAFKA_CLIENT_ID", "cluster.prod.kafka.client.id"),
+    ],
+)
+def test_load_a_variable_of_a_cluster_with_kafka_in_its_name(conf: Path, variable: str, key: str) -> None:
+    (conf / "headwater.toml").write_text(
+        "[cluster.prod-kafka]\nbootstrap = 'a:1'\n[cluster.prod_kafka_2]\nsasl_username = 'x'\n"
+        "[cluster.prod]\nbootstrap = 'b:1'\n"
+    )
+    assert load_settings({variable: "x"}).sources[key] == variable
 
 
 def test_values_of_secrets_do_not_appear_in_errors(conf: Path) -> None:

@@ -17,7 +17,7 @@ from headwater.config.shipped import shipped_dir
 from headwater.errors import UsageError, reason
 
 _ENVIRONMENT_PREFIX = "HEADWATER_"
-_SECRET_NAME = re.compile(r"password|secret|token|credential|private|\.key$|jaas", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"password|secret|token|credential|private|\.key(\.pem)?$|jaas", re.IGNORECASE)
 _NO_SECRET = re.compile(r"[._](url|location|type|class)$", re.IGNORECASE)
 _HIDDEN = "********"
 _SHIPPED = "the shipped conf/headwater.toml"
@@ -195,6 +195,7 @@ def _free_leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 # Spark's settings have capitals, which a variable's name cannot tell.
 _FREE_VARIABLES = ("broker", "client.kafka")
+_KAFKA = "KAFKA_"
 
 
 def _dotted(text: str) -> str:
@@ -209,21 +210,27 @@ def _key_of_cluster(variable: str, text: str, clusters: Iterable[str]) -> str:
         text: Its name without the prefix.
         clusters: The clusters that the files name: a variable cannot tell `eu-west` from `eu_west`.
     """
-    keys = sorted(
-        (key.upper() for key in ClientSettings.model_fields if key != "kafka"), key=len, reverse=True
-    )
-    name, free, rest = text.partition("_KAFKA_")
-    key = f"kafka.{_dotted(rest)}" if free else ""
-    if not free:
-        ending = next((each for each in keys if text.endswith(f"_{each}")), None)
-        if ending is None:
-            raise UsageError(
-                f"the environment variable {variable} names no setting: it is "
-                f"{_ENVIRONMENT_PREFIX}{_CLUSTER.upper()}_NAME_KEY, with a key of [client]; see headwater config show"
-            )
-        name, key = text.removesuffix(f"_{ending}"), ending.lower()
+    keys = {key.upper(): key for key in ClientSettings.model_fields if key != "kafka"}
     declared = {each.upper().replace("-", "_"): each for each in clusters}
-    return f"{_CLUSTER}.{declared.get(name, name.lower())}.{key}"
+    for name in sorted(declared, key=len, reverse=True):  # first, as a cluster's name may have "kafka" in it
+        key = text.removeprefix(f"{name}_")
+        if key != text and (key in keys or key.startswith(_KAFKA)):
+            return f"{_CLUSTER}.{declared[name]}.{keys.get(key) or _property(key)}"
+    name, free, key = text.partition(f"_{_KAFKA}")
+    if free:
+        return f"{_CLUSTER}.{name.lower()}.{_property(_KAFKA + key)}"
+    ending = next((each for each in sorted(keys, key=len, reverse=True) if text.endswith(f"_{each}")), None)
+    if ending is None:
+        raise UsageError(
+            f"the environment variable {variable} names no setting: it is "
+            f"{_ENVIRONMENT_PREFIX}{_CLUSTER.upper()}_NAME_KEY, with a key of [client]; see headwater config show"
+        )
+    return f"{_CLUSTER}.{text.removesuffix(f'_{ending}').lower()}.{keys[ending]}"
+
+
+def _property(text: str) -> str:
+    """The key of a client property that the end of a variable names, `KAFKA_CLIENT_ID`."""
+    return f"kafka.{_dotted(text.removeprefix(_KAFKA))}"
 
 
 def _read_environment(
