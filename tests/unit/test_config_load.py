@@ -228,8 +228,19 @@ def test_load_named_clusters_from_files_and_the_environment(conf: Path) -> None:
             "[cluster.pay]\nsasl_pasword = 'x'\n",
             "line 2: there is no setting cluster.pay.sasl_pasword: did you mean",
         ),
-        ("[cluster.Pay]\nbootstrap = 'x'\n", "should match pattern"),
-        ("[cluster]\nbootstrap = 'x'\n", "line 2: there is no setting cluster.bootstrap"),
+        (
+            "[cluster.Pay]\nbootstrap = 'x'\n",
+            "[cluster.Pay]: a cluster's name has small letters, digits, '_' and",
+        ),
+        (
+            "[cluster]\nbootstrap = 'x'\n",
+            "line 2: cluster.bootstrap is no cluster: a section [cluster.NAME] has",
+        ),
+        (
+            "[cluster.pay]\n",
+            "line 1: cluster.pay is no cluster: a section [cluster.NAME] has keys of [client]",
+        ),
+        ("cluster = 5", "line 1: cluster is no cluster: a section [cluster.NAME] has keys of [client]"),
         ("[cluster.pay]\nsecurity_protocol = 'TLS'\n", "line 2: cluster.pay.security_protocol is 'TLS'"),
     ],
 )

@@ -265,8 +265,10 @@ def _check_known(key: str, where: str) -> None:
         return
     if (_free_table_of(key) or key) != key:
         return
-    sections = [f"[{section}]" for section in Settings.model_fields]
     pattern = _pattern_of(key)
+    if pattern == key and f"{key}.".startswith(f"{_CLUSTER}."):
+        raise UsageError(f"{where}: {key} is no cluster: a section [cluster.NAME] has keys of [client]")
+    sections = [f"[{section}]" for section in Settings.model_fields]
     near = [each for each in keys if each.rpartition(".")[2] == pattern.rpartition(".")[2]]
     near = near or get_close_matches(pattern, keys, n=1) or get_close_matches(f"[{key}]", sections, n=1)
     if pattern != key:  # of a named cluster
@@ -309,6 +311,11 @@ def _nested(values: Mapping[str, object]) -> dict[str, Any]:
 
 def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:
     first = error.errors()[0]
+    if first["loc"][0] == _CLUSTER and first["loc"][-1] == "[key]":
+        return (
+            f"[{_CLUSTER}.{first['input']}]: a cluster's name has small letters, digits, '_' and '-', and begins with "
+            "a letter"
+        )
     key = ".".join(str(part) for part in first["loc"])
     value = "" if _is_secret(key) else f" is {first['input']!r}"
     reason = first["msg"][:1].lower() + first["msg"][1:]
