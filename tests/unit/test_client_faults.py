@@ -2,8 +2,10 @@
 
 import pytest
 
+from headwater_streams.base.errors import RefusedError, UnavailableError
 from headwater_streams.sources.client_faults import Complaint, Trouble, diagnosis, refusal, trouble_in
 from headwater_streams.sources.client_login import ClientLogin
+from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.listener_probe import Listener, read_mechanisms
 
 PLAIN_TEXT = ClientLogin()
@@ -252,6 +254,30 @@ def test_refusal_says_what_is_wrong_and_which_setting_mends_it(
     login: ClientLogin, trouble: Trouble, text: str, sentence: str
 ) -> None:
     assert refusal("b:1", login, "client", trouble, text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Failed to connect to 127.0.0.1:1 after 0 ms: Could not connect to server", UnavailableError),
+        ("Could not resolve host: login.example.org", UnavailableError),
+        ("Operation timed out after 30000 milliseconds with 0 bytes received", UnavailableError),
+        ('{"error":"invalid_client","error_description":"Client secret wrong"}', RefusedError),
+        ("Server did not provide an error string", RefusedError),
+        ('Expected JSON response with "access_token" field', RefusedError),
+    ],
+)
+def test_server_of_tokens_that_is_away_is_waited_for(text: str, kind: type[Exception]) -> None:
+    """As librdkafka 2.16 says it; of an answer 503 it says nothing, and tries again by itself."""
+    said = Complaint("_AUTHENTICATION", f"Failed to acquire SASL OAUTHBEARER token: {text}")
+    fault = KafkaCluster("b:1", OAUTH).fault([said], asks_port=False)
+    assert type(fault) is kind
+    assert str(fault).startswith("no token for 'id' comes from https://x/token (")
+
+
+def test_refusal_quotes_no_whole_page() -> None:
+    page = f"Failed to acquire SASL OAUTHBEARER token: <html>{'x' * 10_000}"
+    assert len(refusal("b:1", OAUTH, "client", Trouble.NO_TOKEN, page)) < 600
 
 
 @pytest.mark.parametrize("trouble", Trouble)

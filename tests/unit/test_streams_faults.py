@@ -15,6 +15,7 @@ from headwater_streams.base.errors import (
     JobDefinitionError,
     LeaseLostError,
     OwnershipError,
+    RefusedError,
     SourceReplacedError,
     StreamsError,
     SupersededError,
@@ -36,6 +37,11 @@ AWAY = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a
         RuntimeError(AWAY),
         RuntimeError("Cannot fetch record for offset 17 in 30000 milliseconds"),
         RuntimeError("java.net.ConnectException: Connection refused"),
+        RuntimeError("java.net.UnknownHostException: login.example.org"),
+        RuntimeError(
+            "org.apache.kafka.common.KafkaException: Failed to construct kafka consumer\n"
+            "org.apache.kafka.common.config.ConfigException: No resolvable bootstrap urls given in bootstrap.servers"
+        ),
     ],
     ids=repr,
 )
@@ -101,6 +107,8 @@ def test_back_off_doubles_up_to_its_longest_pause() -> None:
         (SourceReplacedError("other rows"), False, Fault.REFUSED),
         (JobDefinitionError("no such column"), True, Fault.REFUSED),
         (UnavailableError("away"), False, Fault.PASSES),
+        (RefusedError("the broker refuses 'alice'"), False, Fault.STAYS),
+        (RefusedError("the broker refuses 'alice'"), True, Fault.UNKNOWN),
         (OSError(errno.ENOSPC, "No space left on device"), True, Fault.PASSES),
         (RuntimeError("java.io.IOException: No space left on device"), True, Fault.PASSES),
         (RuntimeError("Job aborted: ExecutorLostFailure (executor 3 exited)"), True, Fault.PASSES),

@@ -16,7 +16,7 @@ from headwater.config import Settings, load_settings
 from headwater.errors import UsageError, UserError
 from headwater.running.clusters import Clusters
 from headwater_broker.numbers import is_natural
-from headwater_streams.base.errors import RefusedError
+from headwater_streams.base.errors import RefusedError, UnavailableError
 from headwater_streams.sources.client_faults import Complaint
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.topic_metadata import UNANSWERED, first_metadata, new_client
@@ -101,7 +101,7 @@ class Cluster:
             yield
         except KafkaException as error:
             raise self.explain(error.args[0], subject) from error
-        except RefusedError as error:
+        except (RefusedError, UnavailableError) as error:
             raise UserError(str(error)) from error
 
     def explain(self, error: Any, subject: str) -> UserError:
@@ -112,7 +112,7 @@ class Cluster:
         if name in (*UNANSWERED, "_MSG_TIMED_OUT"):
             fault = self._cluster.fault(self._complaints)
             if fault is not None:
-                return UserError(fault)
+                return UserError(str(fault))
         if name in UNANSWERED:
             return UserError(
                 f"no broker answers at {self.bootstrap}: is it running, is the address right, and does it speak "

@@ -9,6 +9,7 @@ from headwater_streams.base.errors import (
     FailingRowsFoundError,
     JobDefinitionError,
     LeaseLostError,
+    RefusedError,
     SourceReplacedError,
     StreamsError,
     SupersededError,
@@ -24,7 +25,7 @@ _AWAY = re.compile(
     r"BrokerNotAvailable|CoordinatorNotAvailable|KafkaStorage|UnknownServer)Exception"
     r"|Timeout of [\d.]+ ?ms expired|Timed out waiting for a node assignment|timed out at \d+ after \d+ attempt"
     r"|Call\(callName=\w+[^)]*\) timed out|Cannot fetch record for offset \d+ in \d+ milliseconds"
-    r"|No resolvable bootstrap urls|java\.net\.(ConnectException|SocketException|NoRouteToHostException)"
+    r"|No resolvable bootstrap urls|java\.net\.(Connect|Socket|NoRouteToHost|UnknownHost)Exception"
 )
 # What a machine lacks for a while, in the words of the system, of the JVM and of Spark.
 _SHORT = re.compile(
@@ -34,7 +35,7 @@ _SHORT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _REFUSED = re.compile(
     r"org\.apache\.kafka\.common\.errors\.((?:SaslAuthentication|SslAuthentication|UnsupportedSaslMechanism"
     r"|IllegalSaslState|(?:Topic|Group|Cluster)Authorization)Exception: [^\n]*)"
-    r"|org\.apache\.kafka\.common\.config\.(ConfigException: [^\n]*)"
+    r"|org\.apache\.kafka\.common\.config\.(ConfigException: (?!No resolvable bootstrap urls)[^\n]*)"
 )
 _LOST = re.compile(
     r"DATA_LOSS|data may have been (lost|missed)|OffsetOutOfRangeException|UnknownTopicOrPartitionException"
@@ -67,10 +68,12 @@ def fault_of(error: BaseException, *, has_run: bool) -> Fault:
         return Fault.PASSES if has_run else Fault.REFUSED
     if isinstance(error, JobDefinitionError):
         return Fault.REFUSED
+    if isinstance(error, RefusedError) and has_run:  # a broker that starts may know no users and no ACLs yet
+        return Fault.UNKNOWN
     if passes(error):
         return Fault.PASSES
     is_typed = isinstance(error, StreamsError | AnalysisException)
-    stays = is_typed or is_of_values(error) or speaks_of_loss(error) or refused(error) is not None
+    stays = is_typed or is_of_values(error) or speaks_of_loss(error)
     return Fault.STAYS if stays else Fault.UNKNOWN
 
 
@@ -95,7 +98,7 @@ def away(error: BaseException) -> str | None:
 
 def refused(error: BaseException) -> str | None:
     """What Kafka's client in Spark says of a broker that refuses it, or of its own settings; None if it says nothing of
-    the kind. It does not pass by itself, and no row caused it."""
+    the kind. No row caused it."""
     if isinstance(error, StreamsError):
         return None
     match = _REFUSED.search(full_text(error))

@@ -58,6 +58,13 @@ _RULES: Sequence[tuple[Trouble, re.Pattern[str]]] = [
     }.items()
 ]  # fmt: skip
 _OFFERED = re.compile(r"supported mechanisms: *\[?([\w\-, ]+)|enabled mechanisms are \[([\w\-, ]+)\]")
+_NO_TOKEN_NOW = re.compile(
+    r"could( not|n't) (resolve|connect)|failed to connect|timed out|timeout|connection (reset|refused)|recv failure"
+    r"|empty reply",
+    re.IGNORECASE,
+)
+_MOST_CHARS = 300
+"""Of what another program says: a server of tokens may answer with a page."""
 _CONNECTION = re.compile(r"^(?:\w+://)?\S+/(?:bootstrap|\d+): ")
 _AFTER = re.compile(r"\s*\(after \d+ms in state [^)]*\)")
 
@@ -97,6 +104,16 @@ def diagnosis(
         if trouble is not None:
             return trouble, complaint.text
     return None
+
+
+def may_pass(trouble: Trouble, text: str) -> bool:
+    """Whether it may go away while nobody mends the settings: a server of tokens is away, as a broker may be.
+
+    Example:
+        >>> may_pass(Trouble.NO_TOKEN, "Could not resolve host: login"), may_pass(Trouble.NO_TOKEN, "invalid_client")
+        (True, False)
+    """
+    return trouble is Trouble.NO_TOKEN and bool(_NO_TOKEN_NOW.search(text))
 
 
 def refusal(bootstrap: str, login: ClientLogin, section: str, trouble: Trouble, text: str) -> str:
@@ -180,4 +197,5 @@ def _offered(text: str) -> str:
 
 def _cause(text: str) -> str:
     """A text in a line, without the connection that it is about."""
-    return " ".join(_AFTER.sub("", _CONNECTION.sub("", text)).split()).rstrip(".")
+    line = " ".join(_AFTER.sub("", _CONNECTION.sub("", text)).split()).rstrip(".")
+    return line if len(line) <= _MOST_CHARS else f"{line[:_MOST_CHARS]}..."

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headwater_streams.base.errors import RefusedError
+from headwater_streams.base.errors import RefusedError, UnavailableError
 from headwater_streams.base.topics import bare_topic
-from headwater_streams.sources.client_faults import Complaint, diagnosis, refusal
+from headwater_streams.sources.client_faults import Complaint, diagnosis, may_pass, refusal
 from headwater_streams.sources.client_login import ClientLogin
 from headwater_streams.sources.client_properties import (
     java_properties,
@@ -69,9 +69,11 @@ class KafkaCluster:
         properties = {"bootstrap.servers": self.bootstrap, **java_properties(self.login, file)}
         return {f"kafka.{name}": value for name, value in properties.items()}
 
-    def fault(self, complaints: Sequence[Complaint], *, asks_port: bool = True) -> str | None:
+    def fault(
+        self, complaints: Sequence[Complaint], *, asks_port: bool = True
+    ) -> RefusedError | UnavailableError | None:
         """Why the brokers and this client do not come together, once a request got no answer; None where no broker is
-        there, or nothing says why.
+        there, or nothing says why. It is to be raised: a server of tokens that does not answer now may do so later.
 
         Args:
             complaints: What the client's connections complained of.
@@ -79,7 +81,10 @@ class KafkaCluster:
         """
         listener = probe(self.bootstrap, self.login) if asks_port else None
         found = diagnosis(self.login, complaints, listener)
-        return None if found is None else refusal(self.bootstrap, self.login, self.section, *found)
+        if found is None:
+            return None
+        message = refusal(self.bootstrap, self.login, self.section, *found)
+        return UnavailableError(message) if may_pass(*found) else RefusedError(message)
 
     def named(self, topic: str) -> str:
         """A topic of it, as Headwater calls it.

@@ -46,7 +46,7 @@ def count_records(
             if message is None:
                 fault = cluster.fault(complaints)
                 if fault is not None:
-                    raise RefusedError(fault)
+                    raise fault
                 raise UnavailableError(f"the broker at {cluster.bootstrap} does not answer; is it up?")
             error = message.error()
             if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:

@@ -39,6 +39,7 @@ def first_metadata(client: Any, cluster: KafkaCluster, complaints: list[Complain
 
     Raises:
         RefusedError: A broker and the client do not come together.
+        UnavailableError: No server of tokens answers.
         KafkaException: No broker answers.
     """
     deadline_s, patience_s = time.monotonic() + timeout_s, _FIRST_TRY_S
@@ -54,7 +55,7 @@ def first_metadata(client: Any, cluster: KafkaCluster, complaints: list[Complain
             # A port that does not answer takes seconds to ask: it is asked at the first try and at the last one.
             fault = cluster.fault(complaints, asks_port=is_last or patience_s == _FIRST_TRY_S)
             if fault is not None:
-                raise RefusedError(fault) from error
+                raise fault from error
             if is_last:
                 raise
         patience_s *= 2
