@@ -290,7 +290,7 @@ def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) ->
     clusters = Clusters(where.root, bootstrap)
     if needs_broker:
         clusters.require_default()
-    return StageContext(spark, where, record_source(clusters, where.root, spark))
+    return StageContext(spark, where, record_source(clusters.of, where.root, spark))
 
 
 def _session() -> SparkSession | None:

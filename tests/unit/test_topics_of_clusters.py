@@ -4,13 +4,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.running.behind import bounds_of, topic_asker
+from headwater.running.clusters import Clusters, all_need_default
 from headwater_streams.base.errors import JobDefinitionError, RefusedError
 from headwater_streams.base.topics import bare_topic, cluster_of, of_several_clusters
 from headwater_streams.loader import load_jobs
@@ -27,7 +28,7 @@ from headwater_streams.sources.reader import KafkaSources
 from headwater_streams.storage.home import Home
 
 PAID = hw.topic("orders", "refunds", schema="n INT", cluster="pay")
-CLUSTERS = {"pay": KafkaCluster("b:1", name="pay")}
+CLUSTERS = {"": KafkaCluster("a:1"), "pay": KafkaCluster("b:1", name="pay")}
 
 orders = hw.topic("orders", schema="n INT")
 paid = PAID
@@ -37,6 +38,24 @@ eu = replace(PAID, name="eu:orders", more=())
 @hw.job(target=hw.delta("silver.both"))
 def both(orders, paid):
     return hw.union(orders, paid)
+
+
+@hw.job(target=hw.delta("silver.ours"))
+def ours(orders):
+    return orders
+
+
+table_of_ours = hw.table("silver.ours")
+
+
+@hw.job(target=hw.delta("gold.ours"))
+def readers(table_of_ours):
+    return table_of_ours
+
+
+@hw.job(target=hw.delta("gold.both"))
+def both_of_ours(table_of_ours, orders):
+    return hw.union(table_of_ours, orders)
 
 
 @hw.job(target=hw.delta("silver.paid"))
@@ -110,7 +129,7 @@ def test_topic_of_a_named_cluster_in_sql(tmp_path: Path) -> None:
 
 
 def test_checkpoint_of_a_named_cluster_has_bare_names_and_gives_whole_ones(tmp_path: Path) -> None:
-    source = KafkaSources(KafkaCluster("a:1"), CLUSTERS.__getitem__)
+    source = KafkaSources(CLUSTERS.__getitem__)
     ranges = {"pay:orders": {0: (3, 5)}, "pay:refunds": {0: (0, 1)}}
     lines = source.begin(PAID, tmp_path, 0, ranges)
     assert [json.loads(line) for line in lines] == [{"orders": {"0": 5}, "refunds": {"0": 1}}]
@@ -128,12 +147,12 @@ def test_cluster_is_made_when_a_topic_of_it_is_first_asked_for() -> None:
         asked.append(name)
         return CLUSTERS[name]
 
-    source = KafkaSources(KafkaCluster(""), named)
+    source = KafkaSources(named)
     assert asked == []
     source.is_offset_of(PAID, {})
     source.is_offset_of(PAID, {})
     source.is_offset_of(orders, {})
-    assert asked == ["pay"]
+    assert asked == ["pay", ""]
 
 
 @pytest.mark.parametrize(
@@ -170,9 +189,11 @@ def test_job_of_a_cluster_that_the_settings_lack_is_refused_alone(tmp_path: Path
     """Clusters are looked up job by job: a command with other jobs begins."""
 
     def named(name: str) -> KafkaCluster:
+        if not name:
+            return CLUSTERS[name]
         raise JobDefinitionError(f"the settings have no section [cluster.{name}]")
 
-    source = KafkaSources(KafkaCluster("a:1"), named)
+    source = KafkaSources(named)
     source.require_cluster("orders")
     context = StageContext(cast(SparkSession, None), Home(tmp_path), source)
     (left_out,) = plan_each(context, [bind(one)]).left_out
@@ -217,4 +238,45 @@ def test_asker_of_topics_asks_a_cluster_that_refuses_it_once(
         False,
     ]
     assert asked == ["one", "pay:hidden", "pay:orders"]
-    assert ask.refusals == ["wrong password", "may not read it"]
+    assert ask.refusals == [
+        "wrong password",
+        "may not read it",
+        "the settings have no section [cluster.unknown]: there are [cluster.pay]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("functions", "all_of_them"),
+    [([], True), ([ours], True), ([ours, readers], True), ([readers, ours], True), ([one], False),
+     ([ours, one], False), ([readers], False), ([ours, both_of_ours], True)],
+)  # fmt: skip
+def test_default_cluster_is_needed_by_all_jobs_or_not(functions: list[Any], all_of_them: bool) -> None:
+    assert all_need_default([bind(each) for each in functions]) is all_of_them
+
+
+SETTINGS = {
+    "wrong": (
+        "[client]\nbootstrap = 'a:1'\nsecurity_protocol = 'SASL_SSL'\n",
+        "client.security_protocol is SASL_SSL",
+    ),
+    "none": ("", "no stack runs over "),
+}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_job_of_a_default_cluster_that_is_wrong_is_refused_alone(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, message = SETTINGS[kind]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "headwater.toml").write_text(f"{text}[cluster.pay]\nbootstrap = 'b:1'\n")
+    clusters = Clusters(tmp_path, None)
+    source = KafkaSources(clusters.with_brokers)
+    source.require_cluster("pay:orders")
+    context = StageContext(cast(SparkSession, None), Home(tmp_path), source)
+    planned = plan_each(context, [bind(ours), bind(readers)])
+    assert [each.state for each in planned.left_out] == ["refused", "blocked"]
+    assert str(planned.left_out[0]).startswith(f"job 'ours': {message}")
+    if kind == "none":  # `jobs check` asks no broker
+        KafkaSources(clusters.of).require_cluster("orders")

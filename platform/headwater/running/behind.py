@@ -18,13 +18,14 @@ class TopicAsker:
     """Asks the brokers for each topic once.
 
     Attributes:
-        refusals: Why brokers refuse this client, a sentence for each cluster or topic.
+        refusals: Why brokers refuse this client, or the settings of a cluster are wrong: a sentence for each cluster or
+            topic.
     """
 
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
         self._known: dict[str, Bounds] = {}
-        self._refused: dict[str, RefusedError] = {}
+        self._refused: dict[str, StreamsError] = {}
 
     @property
     def refusals(self) -> list[str]:
@@ -43,9 +44,14 @@ class TopicAsker:
         before = self._refused.get(f"{name}:") or self._refused.get(topic)
         if before is not None:
             raise before
+        try:
+            cluster = self._clusters.of(name)
+        except StreamsError as error:
+            self._refused[f"{name}:"] = error
+            raise
         if topic not in self._known:
             try:
-                self._known[topic] = partitions(self._clusters.of(name), topic)
+                self._known[topic] = partitions(cluster, topic)
             except RefusedError as error:
                 self._refused[error.topic or f"{name}:"] = error
                 raise

@@ -1,14 +1,14 @@
 """The clusters that a command speaks to, by its options, the settings and the home's own stack."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.config import Settings, load_settings
 from headwater.config.clusters import default_cluster, named_cluster
-from headwater.errors import UsageError
+from headwater.errors import UsageError, UserError
 from headwater.stack.local import bootstrap_of, known_bootstrap
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.topics import cluster_of
@@ -64,7 +64,7 @@ class Clusters:
         return self._named[name]
 
     def of(self, name: str) -> KafkaCluster:
-        """A cluster by its name; an empty one means the default.
+        """A cluster by its name; an empty one means the default, whose brokers need not be known.
 
         Raises:
             JobDefinitionError: The settings do not name it, or are wrong.
@@ -74,13 +74,27 @@ class Clusters:
         except UsageError as error:
             raise JobDefinitionError(str(error)) from error
 
+    def with_brokers(self, name: str) -> KafkaCluster:
+        """As `of`, where brokers are needed.
 
-def needs_default(topics: Iterable[str]) -> bool:
-    """Whether the default cluster is needed: some of the topics name no other, or there are none."""
-    names = set(map(cluster_of, topics))
-    return not names or "" in names
+        Raises:
+            JobDefinitionError: The settings do not name it, or are wrong; or no brokers are known.
+        """
+        try:
+            return self.named(name) if name else self.require_default()
+        except UserError as error:
+            raise JobDefinitionError(str(error)) from error
 
 
 def reads_default(job: "Job") -> bool:
     """Whether a job reads topics of the default cluster."""
-    return bool(job.topics) and needs_default(job.topic_names)
+    return "" in map(cluster_of, job.topic_names)
+
+
+def all_need_default(jobs: Sequence["Job"]) -> bool:
+    """Whether each of the jobs reads a topic of the default cluster, or a table of one that needs it."""
+    others, tables = list(jobs), set[str]()
+    while needing := [job for job in others if reads_default(job) or not tables.isdisjoint(job.table_names)]:
+        tables |= {target.name for job in needing for target in job.targets}
+        others = [job for job in others if job not in needing]
+    return not others

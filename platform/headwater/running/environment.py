@@ -1,7 +1,7 @@
 """What a verb that runs jobs needs: the session, the record source, the leases, the job modules."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headwater.config import JobSettings, load_settings
 from headwater.config.shipped import shipped_dir
 from headwater.errors import UsageError
-from headwater.running.clusters import Clusters, needs_default
+from headwater.running.clusters import Clusters, all_need_default
 from headwater.running.leases import lease_factory
 from headwater.stack.local import data_dir
 from headwater.stack.packages import modules_beside
@@ -26,6 +26,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.planning import AbsentJob
+from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.reader import KafkaSources
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.damage import DamagedFileError
@@ -67,7 +68,8 @@ def open_environment(
         bootstrap: The brokers, or a cluster of the settings; by default those of `client.bootstrap`, or of the home's
             running stack.
         app_name: What the session calls itself.
-        needs_broker: Whether it is an error when there are none.
+        needs_broker: Whether it is an error when there are none, or their settings are wrong: of the jobs that read
+            them, once they are planned, and at once where no other job is to run.
         master: Where the session runs; by default the setting `spark.master`.
         jobs: The jobs that it will run, whose neighbouring modules a cluster is sent.
         is_brief: Whether it is for a command of some seconds, whatever the size of the tables.
@@ -76,22 +78,26 @@ def open_environment(
         UserError: No broker is named and no stack runs, or `client` is wrong; Java or a jar is missing.
     """
     clusters = Clusters(home, bootstrap)
-    if needs_broker and needs_default(topic for job in jobs for topic in job.topic_names):
+    if needs_broker and all_need_default(jobs):
         clusters.require_default()
-    address = clusters.default.bootstrap
+    named = clusters.with_brokers if needs_broker else clusters.of
+    try:
+        address = clusters.default.bootstrap
+    except UsageError:  # the job that needs it gets the error
+        address = ""
     state = running_state(data_dir(home))
     zookeeper = state.zookeeper if state is not None and state.bootstrap == address else ""
     beside = modules_beside(Path(job.code.co_filename) for job in jobs)
     spark = spark_session(home, app_name=app_name, master=master, modules=beside, is_brief=is_brief)
-    context = StageContext(spark, Home(home.resolve()), record_source(clusters, home, spark))
+    context = StageContext(spark, Home(home.resolve()), record_source(named, home, spark))
     return JobEnvironment(context, lease_factory(home, zookeeper, clusters.of), address)
 
 
-def record_source(clusters: Clusters, home: Path, spark: "SparkSession") -> KafkaSources:
-    """Where jobs read their records, in a session."""
+def record_source(named: Callable[[str], KafkaCluster], home: Path, spark: "SparkSession") -> KafkaSources:
+    """Where jobs read their records, in a session: of clusters by their names."""
     # Workers of a cluster see the home under the same path; what is in this machine's memory they do not see.
     is_here = str(spark.sparkContext.master).startswith("local")
-    return KafkaSources(clusters.default, clusters.of, folder=None if is_here else home.resolve())
+    return KafkaSources(named, folder=None if is_here else home.resolve())
 
 
 def find_jobs(references: Sequence[str], home: Path | None = None) -> list[Job]:

@@ -283,7 +283,6 @@ class KafkaSources:
 
     def __init__(
         self,
-        default: KafkaCluster,
         named: Callable[[str], KafkaCluster],
         options: Mapping[str, str] | None = None,
         *,
@@ -292,15 +291,15 @@ class KafkaSources:
         """A source of topics of any cluster.
 
         Args:
-            default: The cluster of topics that name none.
-            named: Gives a cluster by its name; it is called when a topic of it is first read. It raises
-                `JobDefinitionError` where there is none of that name.
+            named: Gives a cluster by its name, by an empty one that of topics that name none; it is called when a topic
+                of it is first read. It raises `JobDefinitionError` where there is none of that name, or its settings
+                are wrong.
             options: As in `KafkaSource`.
             folder: As in `KafkaSource`.
         """
         self._named = named
         self._options, self._folder = options, folder
-        self._sources = {"": KafkaSource(default, options, folder=folder)}
+        self._sources: dict[str, KafkaSource] = {}
 
     def _of(self, topic: str) -> KafkaSource:
         name = cluster_of(topic)

@@ -46,7 +46,7 @@ def main(folder: Path, bootstrap: str) -> None:
     }
     spark = spark_session(home, extra=extra)
     clusters = Clusters(home, bootstrap)
-    context = StageContext(spark, Home(home.resolve()), record_source(clusters, home, spark))
+    context = StageContext(spark, Home(home.resolve()), record_source(clusters.of, home, spark))
     runner = JobRunner(context, [bind(all_orders)])
     runner.run_once()
     runner.stop()

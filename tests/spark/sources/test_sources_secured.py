@@ -131,7 +131,7 @@ def test_jobs_read_topics_of_one_name_of_two_clusters(
         assert producer.flush(10) == 0
         here, there = KafkaCluster(plain.bootstrap), secured.cluster(name="pay")
         clusters = {"": here, "pay": there}
-        context = StageContext(spark, home, KafkaSources(here, clusters.__getitem__))
+        context = StageContext(spark, home, KafkaSources(clusters.__getitem__))
         _run(context, all_orders, all_payments, clusters=clusters.__getitem__)
         tables = {
             name: [
@@ -163,7 +163,7 @@ def test_cluster_that_the_settings_do_not_have_is_told(spark: SparkSession, tmp_
     def named(name: str) -> KafkaCluster:
         raise JobDefinitionError(f"the settings have no section [cluster.{name}]: there is none")
 
-    context = StageContext(spark, Home(tmp_path), KafkaSources(KafkaCluster("127.0.0.1:1"), named))
+    context = StageContext(spark, Home(tmp_path), KafkaSources(named))
     with pytest.raises(JobDefinitionError, match=r"no section \[cluster\.pay\]"):
         _run(context, all_payments)
 
