@@ -125,6 +125,39 @@ def test_properties_of_oauth_are_a_login() -> None:
     assert (got.token_url, got.more, got.who) == ("https://x/token", {}, "id")
 
 
+JAAS_OF_OAUTH = f'{PACKAGE}.oauthbearer.OAuthBearerLoginModule required clientId="id" clientSecret="s"'
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {
+            "sasl.jaas.config": (
+                f'{JAAS_OF_OAUTH} extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2" '
+                'ssl.truststore.type="PEM" ssl.truststore.location="ca.pem";'
+            )
+        },
+        {
+            "sasl.jaas.config": f'{JAAS_OF_OAUTH} ssl.truststore.location="ca.pem";',
+            "sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=pool-2",
+        },
+    ],
+)
+def test_properties_of_oauth_may_have_extensions_in_the_words_of_either_client(
+    properties: dict[str, str],
+) -> None:
+    """Confluent Cloud refuses a token without its logicalCluster."""
+    protocol = {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}
+    got = complete(replace(login(protocol | properties), token_url="https://x"))
+    assert got.extensions == {"logicalCluster": "lkc-1", "identityPoolId": "pool-2"}
+    assert (got.protocol, got.token_ca) == ("SASL_SSL", "ca.pem")
+    extensions = rdkafka_properties(got)["sasl.oauthbearer.extensions"]
+    assert extensions == "logicalCluster=lkc-1,identityPoolId=pool-2"
+    assert (
+        with_properties(ClientLogin(), {"sasl.jaas.config": jaas_of(got)}, str).extensions == got.extensions
+    )
+
+
 def test_properties_win_over_the_login_before() -> None:
     before = ClientLogin(username="bob", password="x", more={"client.id": "a"})
     got = with_properties(before, {"sasl.username": "alice", "fetch.min.bytes": "5"}, str)
@@ -157,6 +190,22 @@ def test_properties_win_over_the_login_before() -> None:
         (
             {"sasl.jaas.config": 'com.sun.security.auth.module.Krb5LoginModule required keyTab="s3cret";'},
             "sasl.jaas.config has Krb5LoginModule, and clients here have PlainLoginModule, ScramLoginModule",
+        ),
+        (
+            {
+                "sasl.jaas.config": f"{PACKAGE}.scram.ScramLoginModule required password='s3cret' tokenauth=true;"
+            },
+            "sasl.jaas.config has the option tokenauth, and clients here have username, password of ScramLoginModule",
+        ),
+        (
+            {
+                "sasl.jaas.config": f'{JAAS_OF_OAUTH} ssl.truststore.type="JKS" ssl.truststore.location="a.jks";'
+            },
+            "sasl.jaas.config has the option ssl.truststore.type, and clients here have clientId, clientSecret, scope",
+        ),
+        (
+            {"sasl.oauthbearer.extensions": "lkc-1"},
+            "sasl.oauthbearer.extensions is to be NAME=VALUE,NAME=VALUE, and has 'lkc-1'",
         ),
         ({"sasl.jaas.config": "s3cret"}, "sasl.jaas.config is no JAAS entry: it does not begin"),
         (

@@ -17,6 +17,9 @@ SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS = (PLAIN, *SCRAM, OAUTH)
 
 
+_Value = str | bool | Mapping[str, str]
+
+
 class LoginError(ValueError):
     """A property is wrong, or lacks another one; the message names it and holds no secret."""
 
@@ -34,6 +37,7 @@ class ClientLogin:
         client_id: Of OAUTHBEARER.
         client_secret: Of OAUTHBEARER.
         scope: Of OAUTHBEARER; may be empty.
+        extensions: Of OAUTHBEARER: what goes to the broker with a token, as Confluent Cloud's `logicalCluster`.
         token_ca: The file of the authorities whom the client trusts for `token_url`; empty: the system's.
         ca: The PEM text of the authorities that may have signed the brokers' certificates; empty: the system's.
         certificate: The PEM text of the client's own certificate, with those between it and its authority.
@@ -51,6 +55,7 @@ class ClientLogin:
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict)
     token_ca: str = ""
     ca: str = field(default="", repr=False)
     certificate: str = field(default="", repr=False)
@@ -130,7 +135,7 @@ def with_properties(
     for name in sorted(rest):
         _check_name(name)
     _check_stores(rest)
-    changes: dict[str, str | bool] = {}
+    changes: dict[str, _Value] = {}
 
     def take(attribute: str, *names: str) -> None:
         for name in names:
@@ -138,6 +143,8 @@ def with_properties(
                 changes[attribute] = rest.pop(name).strip()
 
     take("protocol", "security.protocol")
+    if "protocol" in changes:
+        changes["protocol"] = str(changes["protocol"]).upper()  # both clients take small letters, too
     take("mechanism", "sasl.mechanism", "sasl.mechanisms")
     if "sasl.jaas.config" in rest:
         changes |= _of_jaas(rest.pop("sasl.jaas.config"))
@@ -149,6 +156,8 @@ def with_properties(
         "client_secret", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"
     )
     take("scope", "sasl.oauthbearer.scope")
+    if "sasl.oauthbearer.extensions" in rest:
+        changes["extensions"] = _extensions(rest.pop("sasl.oauthbearer.extensions"))
     take("key_password", "ssl.key.password")
     take("ca", "ssl.truststore.certificates", "ssl.ca.pem")
     take("certificate", "ssl.keystore.certificate.chain", "ssl.certificate.pem")
@@ -178,7 +187,18 @@ def with_properties(
     return changed
 
 
-def _of_jaas(text: str) -> dict[str, str | bool]:
+def _extensions(text: str) -> dict[str, str]:
+    """Extensions as librdkafka has them, `logicalCluster=lkc-1,identityPoolId=pool-2`."""
+    extensions = {}
+    for each in filter(None, map(str.strip, text.split(","))):
+        name, separator, value = each.partition("=")
+        if not separator or not name:
+            raise LoginError(f"sasl.oauthbearer.extensions is to be NAME=VALUE,NAME=VALUE, and has {each!r}")
+        extensions[name] = value
+    return extensions
+
+
+def _of_jaas(text: str) -> dict[str, _Value]:
     try:
         entry = parse_jaas(text)
     except ValueError as error:
@@ -189,19 +209,33 @@ def _of_jaas(text: str) -> dict[str, str | bool]:
             f"sasl.jaas.config has {entry.name}, and clients here have {', '.join(_MODULES)}: librdkafka, which asks "
             "for topics and offsets, knows no other"
         )
-    return {attribute: entry.options[name] for name, attribute in names.items() if name in entry.options}
+    known: dict[str, _Value] = {}
+    extensions: dict[str, str] = {}
+    for name, value in entry.options.items():
+        if name in names:
+            known[names[name]] = value
+        elif names is _OAUTH and name.startswith(_EXTENSION):
+            extensions[name.removeprefix(_EXTENSION)] = value
+        elif (name, value.upper()) != ("ssl.truststore.type", "PEM"):
+            raise LoginError(
+                f"sasl.jaas.config has the option {name}, and clients here have {', '.join(names)} of {entry.name}: "
+                "librdkafka, which asks for topics and offsets, keeps no other"
+            )
+    return known | ({"extensions": extensions} if extensions else {})
 
 
+_EXTENSION = "extension_"
 _USER = {"username": "username", "password": "password"}
+_OAUTH = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "scope": "scope",
+    "ssl.truststore.location": "token_ca",
+}
 _MODULES: Mapping[str, Mapping[str, str]] = {
     "PlainLoginModule": _USER,
     "ScramLoginModule": _USER,
-    "OAuthBearerLoginModule": {
-        "clientId": "client_id",
-        "clientSecret": "client_secret",
-        "scope": "scope",
-        "ssl.truststore.location": "token_ca",
-    },
+    "OAuthBearerLoginModule": _OAUTH,
 }
 
 
@@ -215,6 +249,7 @@ def jaas_of(login: ClientLogin) -> str:
     options = {"clientId": login.client_id, "clientSecret": login.client_secret}
     if login.scope:
         options["scope"] = login.scope
+    options |= {f"{_EXTENSION}{name}": value for name, value in login.extensions.items()}
     if login.token_ca:
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": login.token_ca}
     return JaasEntry(f"{package}.oauthbearer.OAuthBearerLoginModule", options).text()
@@ -301,6 +336,7 @@ _LOGIN_NAMES = (
     "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.extensions",
     "ssl.key.password",
     "ssl.truststore.certificates",
     "ssl.ca.pem",

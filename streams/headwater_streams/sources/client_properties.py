@@ -42,6 +42,9 @@ def _rdkafka_sasl(login: ClientLogin) -> dict[str, str]:
             "sasl.oauthbearer.client.id": login.client_id,
             "sasl.oauthbearer.client.secret": login.client_secret,
             "sasl.oauthbearer.scope": login.scope,
+            "sasl.oauthbearer.extensions": ",".join(
+                f"{name}={value}" for name, value in login.extensions.items()
+            ),
             "https.ca.location": login.token_ca,
         }
     return {
