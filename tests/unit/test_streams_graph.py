@@ -2,9 +2,12 @@
 
 import xml.etree.ElementTree as ET
 from io import StringIO
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from rich.console import Console
 
@@ -12,8 +15,10 @@ import headwater as hw
 from headwater.cli._graph import svg_of, tree_of
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.plan.graph import Graph, Node, graph_of
-from headwater_streams.plan.job import bind
-from headwater_streams.runtime.planning import circle_of
+from headwater_streams.plan.job import Job, bind
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.planning import circle_of, plan_each
+from headwater_streams.storage.home import Home
 
 clicks = hw.topic("clicks", schema="page STRING", event_time=None)
 pages = hw.topic("pages", schema="page STRING")
@@ -152,3 +157,20 @@ def test_circle_of_jobs_leaves_out_those_that_only_feed_it_or_read_it() -> None:
     jobs = [bind(each) for each in (clean_clicks, name_clicks, again, title_clicks)]
     assert [job.name for job in circle_of(jobs)] == ["name_clicks", "again"]
     assert circle_of([bind(clean_clicks), bind(name_clicks)]) == []
+
+
+def test_job_whose_frame_spark_refuses_keeps_no_other_from_being_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job: Job, *_: Any) -> None:
+        raise AnalysisException(f"Column of {job.name} is gone. SQLSTATE: XX000\nthe plan")
+
+    monkeypatch.setattr("headwater_streams.runtime.planning.analyse", refuse)
+    source: Any = SimpleNamespace(require_cluster=lambda _: None)
+    context = StageContext(cast(Any, None), Home(tmp_path), source)
+    planned = plan_each(context, [bind(clean_clicks), bind(clean_pages), bind(name_clicks)])
+    assert [(each.state, str(each)) for each in planned.left_out] == [
+        ("refused", "job 'clean_clicks': [None] Column of clean_clicks is gone."),
+        ("refused", "job 'clean_pages': [None] Column of clean_pages is gone."),
+        ("blocked", "job 'name_clicks' is not planned: clean_clicks, which writes silver.clicks, is wrong"),
+    ]

@@ -189,6 +189,19 @@ def test_runner_tries_a_job_again_whose_broker_is_away_and_the_others_run(tmp_pa
     assert _events(tmp_path, "revenue")[0] == ("waiting", "it begins once clean has begun")
 
 
+def test_runner_that_is_to_stop_tries_no_other_job_whose_broker_is_away(tmp_path: Path) -> None:
+    """Each start waits ten seconds for a broker, and a service is killed some time after it was to stop."""
+    runner = Runner(tmp_path, clean, paid, revenue)
+    runner.errors = {"clean": [AWAY] * 9, "paid": [AWAY] * 9}
+    runner.start(stopping=lambda: len(runner.errors["clean"]) < 9)
+    assert [len(left) for left in runner.errors.values()] == [8, 9]
+    runner.watch(0.2)
+    assert [len(left) for left in runner.errors.values()] == [8, 9]
+    runner.stop()
+    assert _events(tmp_path, "paid") == [("stopped", "it had not begun")]
+    assert [event for event, _ in _events(tmp_path, "revenue")] == ["waiting", "stopped"]
+
+
 def test_runner_stopped_while_jobs_wait_says_what_they_waited_for(tmp_path: Path) -> None:
     runner = Runner(tmp_path, clean, revenue, restarts=Restarts(BackOff(3600, 3600)))
     runner.errors["clean"] = [AWAY]

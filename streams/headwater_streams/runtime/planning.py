@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import JobDefinitionError, StreamsError
@@ -16,6 +17,7 @@ from headwater_streams.plan.written import WrittenAs, will_write
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
 from headwater_streams.spark.damage_behind import reporting_damage
+from headwater_streams.spark.spark_errors import first_sentence
 from headwater_streams.storage.damage import DamagedFileError
 
 
@@ -138,6 +140,10 @@ def plan_each(context: StageContext, jobs: Sequence[Job], *, absent: Sequence[Ab
                 plans += _plan_one(context, job, tables, written)
             except StreamsError as error:
                 leave_out(job, NotPlanned(job, _worded_error(job, error)))
+            except PySparkException as error:  # of a frame that Spark itself refuses
+                refused = JobDefinitionError(f"job {job.name!r}: {first_sentence(error)}")
+                refused.__cause__ = error
+                leave_out(job, NotPlanned(job, _worded_error(job, refused)))
             else:
                 waiting.remove(job)
     return PlannedJobs(plans, left_out)

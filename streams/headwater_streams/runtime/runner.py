@@ -125,6 +125,7 @@ class JobRunner:
         self._copied: dict[str, int] = {}
         self._generations: dict[str, int] = {}
         self._interval_s = 1.0
+        self._is_to_stop: Callable[[], bool] = lambda: False
         self._progress = None if progress_every_s is None else ProgressLog(context.home, progress_every_s)
         self._noted: dict[str, int] = {}
         self._tidied = 0
@@ -151,18 +152,20 @@ class JobRunner:
         Args:
             interval_s: From the start of one batch to that of the next, in seconds.
             jobs: The jobs; by default all.
-            stopping: Whether to return, as all is to be stopped; asked while something is read first.
+            stopping: Whether to return, as all is to be stopped; nothing is started any more then, by `watch` neither.
 
         Raises:
             StreamsError: The tables, the topics or the checkpoint of one do not allow it; see `goes_on`.
         """
-        self._interval_s = interval_s
+        self._interval_s, self._is_to_stop = interval_s, stopping
         self._schedule = self._scheduled(jobs, once=False)
         self._step()
         while self._schedule.is_filling and not stopping():
             time.sleep(_POLL_S)
             self._step()
         for name, others in self._schedule.pending.items():
+            if not others:  # it was to be started just now, and all is to be stopped
+                continue
             job = self._plan(name).job
             why = f"it begins once {' and '.join(others)} {'has' if len(others) == 1 else 'have'} begun"
             self._tell(job, self._generation_shown(job), "waiting", why)
@@ -314,7 +317,8 @@ class JobRunner:
         return [query for name, query in self.queries.items() if self._schedule.runs(name)]
 
     def _act(self) -> None:
-        while (action := self._schedule.next(time.monotonic())) is not None:
+        # A start takes as long as a broker that is away is waited for, and many may be due.
+        while not self._is_to_stop() and (action := self._schedule.next(time.monotonic())) is not None:
             if isinstance(action, Start):
                 self._begin(self._plan(action.name), to_end=action.to_end)
             else:
