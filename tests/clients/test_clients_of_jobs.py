@@ -133,6 +133,9 @@ def test_wrong_password_is_told_as_such_by_each_request(secured: Secured) -> Non
     assert _refused(cluster) == sentence
     with pytest.raises(RefusedError, match="refuses 'alice' with this password"):
         count_records(cluster, {}, "orders", 0, 0, 1)
+    ids = TopicIds(cluster)
+    assert ids.of("orders") is None
+    assert ids._admin is None, "it would go on trying to log in"
     assert "cluster.pay.sasl_password" in _refused(
         secured.cluster(name="pay", password="another"), "pay:orders"
     )

@@ -186,10 +186,22 @@ class TopicIds:
             return None
         bare = self._cluster.bare(topic)
         if self._admin is None:
-            self._admin = new_client(AdminClient, self._cluster.rdkafka(), self._cluster)
+            self._admin = self._connected()
+        if self._admin is None:
+            return None
         futures = self._admin.describe_topics(TopicCollection([bare]), request_timeout=_TIMEOUT_S)
         try:
             topic_id = str(futures[bare].result(2 * _TIMEOUT_S).topic_id)
         except KafkaException:
             return None
         return None if topic_id == _NO_ID else topic_id
+
+    def _connected(self) -> AdminClient | None:
+        """A client that got an answer. One that a broker refuses would go on trying to log in."""
+        complaints: list[Complaint] = []
+        admin = new_client(AdminClient, self._cluster.rdkafka(complaints), self._cluster)
+        try:
+            first_metadata(admin, self._cluster, complaints, _TIMEOUT_S)
+        except (KafkaException, RefusedError, UnavailableError):
+            return None
+        return admin
