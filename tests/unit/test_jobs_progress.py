@@ -220,6 +220,18 @@ def test_progress_states_follow_events_and_the_lock(place: Place) -> None:
     assert [each.job for each in progress_of(place.home.root, ["pairs"])] == ["pairs", "pairs__ingest_raw"]
 
 
+@pytest.mark.parametrize("event", ["failed", "refused", "blocked", "waiting"])
+def test_progress_job_that_runs_is_not_what_a_second_process_came_to(place: Place, event: str) -> None:
+    place.batch(told(0, read=10, there=10))
+    place.facts()
+    place.event(event, "it already runs in this home, as process 7; stop that one first")
+    with place.hold():
+        (found,) = progress_of(place.home.root)
+    assert (found.state, found.message, found.is_ended_badly) == ("running", None, False)
+    (found,) = progress_of(place.home.root)
+    assert found.state == event
+
+
 def _sentences(place: Place, partitions: Any, now: datetime = BEGIN) -> str:
     with place.hold():
         return "\n".join(explain_job(place.home.root, "pairs", partitions, now=now).sentences)

@@ -119,6 +119,12 @@ def _of(home: Path, job: str, events: list[dict[str, Any]]) -> JobProgress:
     state = last["event"]
     if state in ("started", "batch"):
         state = "running" if running else "killed"
+    is_elsewhere = running and state in (
+        *ENDED_BADLY,
+        "waiting",
+    )  # this was a second process, which could not begin
+    if is_elsewhere:
+        state = "running"
     # The message of a start is over with its first batch.
-    is_current = last["event"] != "started" or last is events[-1]
+    is_current = not is_elsewhere and (last["event"] != "started" or last is events[-1])
     return JobProgress(job, events[-1]["table"], state, last["message"] if is_current else None, events)
