@@ -1,12 +1,13 @@
 """What `headwater jobs check` and `run` print of jobs that are not well."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater.cli import _fail
+from headwater.cli import _fail, main
 from headwater.cli.jobs import _print_plans, _raise_for
-from headwater.errors import EXIT_FAILED, EXIT_USAGE, UserError
+from headwater.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, UserError
 from headwater_streams.runtime.compatibility import Difference
 from headwater_streams.runtime.runner import Outcome
 
@@ -101,3 +102,23 @@ def test_check_says_of_event_times_rows_and_layouts_in_one_go(capsys: pytest.Cap
         "silver.loud: a record may become several rows; _row is the place of each in its record",
         "silver.lines is kept for 90 days",
     ]
+
+
+def test_graph_and_status_of_a_module_that_is_wrong_show_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.py").write_text("import headwater as hw\nhw.topic('orders of today')\n")
+    (tmp_path / "clean.py").write_text(
+        "import headwater as hw\nclicks = hw.topic('clicks', schema='n INT')\n\n\n"
+        "@hw.job(target=hw.delta('silver.clicks'))\ndef clean(clicks):\n    return clicks\n"
+    )
+    assert main(["jobs", "graph", "clean.py", "wrong.py"]) == EXIT_USAGE
+    shown = capsys.readouterr()
+    assert "silver.clicks" in shown.out
+    assert shown.err.startswith("headwater: wrong.py, line 2: topic 'orders of today'")
+    assert main(["jobs", "status", "clean.py", "wrong.py", "--home", "home"]) == EXIT_DONE
+    shown = capsys.readouterr()
+    assert "no job has run in home" in shown.out + shown.err
+    assert "wrong.py, line 2" in shown.err
+    assert main(["jobs", "status", "wrong.py", "--home", "home"]) == EXIT_USAGE

@@ -235,16 +235,23 @@ def graph(
 ) -> None:
     """Show which topics feed which jobs, and which tables they write. No Spark session is started.
 
+    Exit status 0: all are shown, 2: a module or a job cannot be loaded; it is named, and the others are shown.
+
     \b
     Examples:
       headwater jobs graph
       headwater jobs graph jobs/flights.py --svg flights.svg
     """
     from headwater.cli._graph import svg_of, tree_of
+    from headwater.running.environment import default_references, find_each
     from headwater_streams.base.errors import JobDefinitionError
     from headwater_streams.plan.graph import graph_of
 
-    job_graph = graph_of(_jobs(references))
+    loaded = find_each(references or default_references())
+    not_loaded = [str(each.error) for each in loaded.left_out]
+    if not loaded.jobs:
+        raise UsageError("\n".join(not_loaded))
+    job_graph = graph_of(loaded.jobs)
     try:
         layers = job_graph.layers
     except JobDefinitionError as error:
@@ -258,9 +265,10 @@ def graph(
         nodes = [{"kind": node.kind, "name": node.name} for layer in layers for node in layer]
         edges = [{"from": source.name, "to": target.name} for source, target in job_graph.edges]
         print_json({"nodes": nodes, "edges": edges})
-        return
-    for tree in tree_of(job_graph):
-        console().print(tree, markup=False)
+    else:
+        for tree in tree_of(job_graph):
+            console().print(tree, markup=False)
+    _raise_for(not_loaded, [])
 
 
 @app.command()
@@ -468,10 +476,18 @@ def status(
     """
     from headwater.cli._accounts import describe_terms
     from headwater.running.behind import topic_asker
+    from headwater.running.environment import absent_jobs, find_each
     from headwater.running.progress import is_of, progress_of
     from headwater.running.status import job_status, with_states
 
-    names = [job.name for job in _jobs(references, home)] if references else None
+    names = None
+    if references:
+        loaded = find_each(references, home)
+        not_loaded = [str(each.error) for each in loaded.left_out]
+        names = [each.name for each in (*loaded.jobs, *absent_jobs(home, loaded))]
+        if not names:
+            raise UsageError("\n".join(not_loaded))
+        print_remarks(not_loaded)
     if watch:
         from headwater.cli._watch import watch_jobs
 
@@ -549,12 +565,6 @@ def explain(
         console().print(f"{each.job}: {each.state}", markup=False)
         for sentence in each.sentences:
             console().print(f"  {sentence}", markup=False)
-
-
-def _jobs(references: list[str] | None, home: Path | None = None) -> "list[Job]":
-    from headwater.running.environment import default_references, find_jobs
-
-    return find_jobs(references or default_references(), home)
 
 
 def _described(job: "Job") -> dict[str, Any]:
