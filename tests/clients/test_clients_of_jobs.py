@@ -220,6 +220,7 @@ def test_probe_says_what_a_port_speaks(secured: Secured, plain: str) -> None:
     assert found is not None
     assert found.has_tls
     assert probe(f"127.0.0.1:1,{plain}", ClientLogin()) == Listener(has_tls=False, mechanisms=())
+    assert probe(f"PLAINTEXT://{plain}", ClientLogin()) == Listener(has_tls=False, mechanisms=())
     assert probe("127.0.0.1:1", ClientLogin()) is None
 
 

@@ -163,6 +163,18 @@ def test_login_without_authorities_trusts_those_of_the_environment(tmp_path: Pat
             "the client's key is encrypted by PBES2",
         ),
         (
+            {"security_protocol": "SSL", "ssl_ca_location": "rsa.pem"},
+            "the section client of the settings: the PEM text of the authorities has no certificate",
+        ),
+        (
+            {
+                "security_protocol": "SSL",
+                "ssl_certificate_location": "cert.pem",
+                "ssl_key_location": "cert.pem",
+            },
+            "the section client of the settings: the PEM text of the client's key has no private key",
+        ),
+        (
             {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
             "client.security_protocol is SASL_SSL, which needs client.oauth_url (HEADWATER_CLIENT_OAUTH_URL)",
         ),

@@ -120,18 +120,32 @@ def login_of(client: ClientSettings, section: str = _CLIENT, environ_bundle: str
         login = complete(login)
     except LoginError as error:
         raise UsageError(f"the section {section} of the settings: {error}") from None
+    # One file may have the key and the certificates.
+    login = replace(login, **_pem_blocks(login, section))
     if login.has_tls and not login.ca:
         bundle = next((path for path in (environ_bundle, *_BUNDLES) if path and Path(path).is_file()), "")
         if bundle:
             login = replace(login, ca=_pem(bundle))
     if login.key:
         _require_key(login.key, section)
-    # One file may have the key and the certificates.
-    return replace(
-        login,
-        certificate=_blocks(login.certificate, "CERTIFICATE"),
-        key=_blocks(login.key, "PRIVATE KEY"),
-    )
+    return login
+
+
+def _pem_blocks(login: ClientLogin, section: str) -> dict[str, str]:
+    """Of each PEM text of a login what it is for, by the login's attributes.
+
+    Raises:
+        UsageError: A text has nothing of the kind.
+    """
+    kinds = {"ca": "CERTIFICATE", "certificate": "CERTIFICATE", "key": "PRIVATE KEY"}
+    texts = {name: getattr(login, name) for name in kinds if getattr(login, name)}
+    blocks = {name: _blocks(text, kinds[name]) for name, text in texts.items()}
+    for name in (name for name, found in blocks.items() if not found):
+        whose = "authorities" if name == "ca" else f"client's {name}"
+        raise UsageError(
+            f"the section {section} of the settings: the PEM text of the {whose} has no {kinds[name].lower()}"
+        )
+    return blocks
 
 
 def _blocks(text: str, kind: str) -> str:

@@ -89,6 +89,8 @@ def java_properties(login: ClientLogin, secrets: Path | None) -> dict[str, str]:
     if login.has_sasl:
         properties["sasl.mechanism"] = login.mechanism
         if login.mechanism == OAUTH:
+            # Kafka's client 4.0 takes this URL only where org.apache.kafka.sasl.oauthbearer.allowed.urls, a property of
+            # the JVM's, names it. Spark 4.2 has 3.9, which takes any.
             properties["sasl.oauthbearer.token.endpoint.url"] = login.token_url
             properties["sasl.login.callback.handler.class"] = _TOKENS_BY_HTTP
     names = java_secrets(login)

@@ -43,7 +43,8 @@ def probe(bootstrap: str, login: ClientLogin) -> Listener | None:
         login: The client, whose authorities are trusted and whose certificate is shown.
     """
     for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
+        # A cloud service writes SASL_SSL://HOST:PORT, which both clients take.
+        host, _, port = address.strip().rpartition("://")[2].rpartition(":")
         place = host.strip("[]"), int(port) if port.isdecimal() else 0
         try:
             socket.create_connection(place, timeout=_TIMEOUT_S).close()
