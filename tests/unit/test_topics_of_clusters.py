@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import headwater as hw
 from headwater.running.behind import bounds_of, topic_asker
 from headwater.running.clusters import Clusters, all_need_default
-from headwater_streams.base.errors import JobDefinitionError, RefusedError
+from headwater_streams.base.errors import JobDefinitionError, RefusedError, UnavailableError
 from headwater_streams.base.topics import bare_topic, cluster_of, of_several_clusters
 from headwater_streams.loader import load_jobs
 from headwater_streams.plan.job import bind
@@ -222,12 +222,25 @@ def test_asker_of_topics_asks_a_cluster_that_refuses_it_once(
             raise RefusedError("may not read it", topic)
         if cluster.name == "":
             raise RefusedError("wrong password")
+        if cluster.name == "away":
+            raise UnavailableError("does not answer")
         return {0: (0, 1)}
 
     monkeypatch.setattr("headwater_streams.sources.topic_metadata.partitions", partitions)
     monkeypatch.setenv("HEADWATER_CLUSTER_PAY_BOOTSTRAP", "b:1")
+    monkeypatch.setenv("HEADWATER_CLUSTER_AWAY_BOOTSTRAP", "c:1")
     ask = topic_asker(tmp_path, "a:1")
-    topics = ["one", "two", "pay:hidden", "pay:orders", "pay:hidden", "pay:orders", "unknown:x"]
+    topics = [
+        "one",
+        "two",
+        "pay:hidden",
+        "pay:orders",
+        "pay:hidden",
+        "pay:orders",
+        "unknown:x",
+        "away:x",
+        "away:y",
+    ]
     assert [bounds_of([each], ask) is not None for each in topics] == [
         False,
         False,
@@ -236,12 +249,14 @@ def test_asker_of_topics_asks_a_cluster_that_refuses_it_once(
         False,
         True,
         False,
+        False,
+        False,
     ]
-    assert asked == ["one", "pay:hidden", "pay:orders"]
+    assert asked == ["one", "pay:hidden", "pay:orders", "away:x"], "each takes ten seconds"
     assert ask.refusals == [
         "wrong password",
         "may not read it",
-        "the settings have no section [cluster.unknown]: there are [cluster.pay]",
+        "the settings have no section [cluster.unknown]: there are [cluster.away], [cluster.pay]",
     ]
 
 

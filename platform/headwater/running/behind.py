@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from headwater.running.clusters import Clusters
-from headwater_streams.base.errors import RefusedError, StreamsError
+from headwater_streams.base.errors import RefusedError, StreamsError, UnavailableError
 from headwater_streams.base.topics import cluster_of
 
 Bounds = dict[int, tuple[int, int]]
@@ -15,7 +15,7 @@ AskTopic = Callable[[str], Bounds]
 
 
 class TopicAsker:
-    """Asks the brokers for each topic once.
+    """Asks the brokers for each topic once, and a cluster that does not answer once.
 
     Attributes:
         refusals: Why brokers refuse this client, or the settings of a cluster are wrong: a sentence for each cluster or
@@ -25,12 +25,14 @@ class TopicAsker:
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
         self._known: dict[str, Bounds] = {}
-        self._refused: dict[str, StreamsError] = {}
+        self._errors: dict[
+            str, StreamsError
+        ] = {}  # by topic, or by "CLUSTER:" where it is about all of a cluster's
 
     @property
     def refusals(self) -> list[str]:
         """See the class."""
-        return [str(error) for error in self._refused.values()]
+        return [str(error) for error in self._errors.values() if not isinstance(error, UnavailableError)]
 
     def __call__(self, topic: str) -> Bounds:
         """The topic's bounds.
@@ -41,19 +43,23 @@ class TopicAsker:
         from headwater_streams.sources.topic_metadata import partitions
 
         name = cluster_of(topic)
-        before = self._refused.get(f"{name}:") or self._refused.get(topic)
+        whole = f"{name}:"
+        before = self._errors.get(whole) or self._errors.get(topic)
         if before is not None:
             raise before
         try:
             cluster = self._clusters.of(name)
         except StreamsError as error:
-            self._refused[f"{name}:"] = error
+            self._errors[whole] = error
             raise
         if topic not in self._known:
             try:
                 self._known[topic] = partitions(cluster, topic)
             except RefusedError as error:
-                self._refused[error.topic or f"{name}:"] = error
+                self._errors[error.topic or whole] = error
+                raise
+            except UnavailableError as error:
+                self._errors[whole] = error
                 raise
         return self._known[topic]
 
