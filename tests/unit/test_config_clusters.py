@@ -38,6 +38,16 @@ def test_default_cluster_is_the_one_that_is_named_first() -> None:
     assert of_name.section == "cluster.pay"
 
 
+def test_default_cluster_whose_name_is_misspelt_is_no_host() -> None:
+    named = settings(cluster={"payments": {"bootstrap": "b:1"}})
+    with pytest.raises(
+        UsageError, match=r"the settings have no \[cluster\.paymets\], did you mean payments\?"
+    ):
+        default_cluster(named, "paymets", OWN)
+    assert default_cluster(named, "payments.example.org:9092", OWN).bootstrap == "payments.example.org:9092"
+    assert default_cluster(named, "localhost", OWN).bootstrap == "localhost"
+
+
 @pytest.mark.parametrize("bootstrap", [None, OWN])
 def test_default_cluster_of_the_homes_own_stack_is_spoken_to_in_plain_text(bootstrap: str | None) -> None:
     secured = settings(client={"security_protocol": "SSL"})

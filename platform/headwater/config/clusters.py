@@ -84,12 +84,17 @@ def default_cluster(
         environ_bundle: As in `named_cluster`.
 
     Raises:
-        UsageError: The settings are wrong.
+        UsageError: The settings are wrong, or have no such cluster.
     """
     section = section_of(settings, bootstrap)
     if section != _CLIENT:
         assert bootstrap is not None
         return replace(named_cluster(settings, bootstrap, environ_bundle=environ_bundle), name="")
+    if bootstrap and ":" not in bootstrap and (near := get_close_matches(bootstrap, settings.cluster, n=1)):
+        raise UsageError(
+            f"--bootstrap {bootstrap}: the settings have no [cluster.{bootstrap}], did you mean {near[0]}? Brokers are "
+            "HOST:PORT"
+        )
     address = bootstrap or address_of(settings.client, section) or own_stack
     if address and address == own_stack:
         return KafkaCluster(address)
