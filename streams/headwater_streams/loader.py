@@ -223,7 +223,7 @@ def _import(where: str, path: Path | None) -> ModuleType:
         if error.name == where:
             raise NoModuleError(_no_module(where)) from error
         raise JobDefinitionError(f"{where}: it imports {error.name!r}, which is not installed") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # one module that gives up is not to end the others' command
         line = _line_in(where, error)
         raise JobDefinitionError(f"{where}{line}: {type(error).__name__}: {error}") from error
 

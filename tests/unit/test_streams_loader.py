@@ -55,6 +55,10 @@ WRONG = {
         _HEAD + '@hw.job(target=hw.delta("silver"))\ndef one(clicks):\n    return clicks\n',
         "schema.table",
     ),
+    "module that gives up": (
+        "import sys\nsys.exit('set REGION')\n",
+        r"jobs\.py, line 2: SystemExit: set REGION",
+    ),
     "missing import": ("import not_installed_here\n", "imports 'not_installed_here', which is not installed"),
     "update without keys": (
         _HEAD + '@hw.job(target=hw.delta("a.b", mode="update"))\ndef one(clicks):\n    return clicks\n',
