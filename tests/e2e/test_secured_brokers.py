@@ -139,6 +139,37 @@ def test_a_job_over_a_broker_that_refuses_it_ends_in_a_sentence_and_status_1(
             assert "\tat " not in done.stderr
 
 
+def test_a_wrong_client_section_ends_the_jobs_that_need_it_and_no_others(
+    headwater: Any, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orders.py").write_text(JOBS.replace("{cluster}", ', cluster="pay"'))
+    (tmp_path / "ours.py").write_text(
+        JOBS.replace("{cluster}", "").replace("all_orders", "ours").replace("silver.orders", "silver.ours")
+    )
+    monkeypatch.setenv("HEADWATER_CLIENT_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setenv("HEADWATER_CLIENT_SECURITY_PROTOCOL", "SASL_SSL")
+    sentence = "client.security_protocol is SASL_SSL, which needs client.sasl_mechanism"
+    with secured_broker(folder) as secured:
+        secured.create("orders")
+        secured.allow("alice", AclOperation.READ, "orders")
+        secured.send("orders", "a;1")
+        for name, value in secured.environ("CLUSTER_PAY").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("HEADWATER_CLUSTER_PAY_BOOTSTRAP", secured.bootstrap)
+        checked = headwater("jobs", "check", "orders.py", "ours.py")
+        done = headwater("jobs", "run", "orders.py", "ours.py", "--once")
+        alone = headwater("jobs", "run", "ours.py", "--once")
+        status = headwater("jobs", "status", "--json")
+    assert (checked.returncode, done.returncode, alone.returncode) == (2, 2, 2)
+    assert f"job 'ours': {sentence}" in checked.stderr
+    assert f"job 'ours': {sentence}" in done.stderr.splitlines()[-1]
+    assert alone.stderr.startswith(f"headwater: {sentence}"), "at once, as no job can run"
+    assert {each["job"]: (each["state"], each["lag"]) for each in json.loads(status.stdout)} == {
+        "all_orders": ("stopped", 0),
+        "ours": ("refused", None),
+    }
+
+
 # -- Apache Kafka's newest -------------------------------------------------------------------------------
 
 _MODULES = "org.apache.kafka.common.security"
