@@ -20,6 +20,7 @@ from headwater_streams.sources.listener_probe import Listener, probe
 from headwater_streams.sources.record_count import count_records
 from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
 from secured import PASSWORD, WAIT_S, Secured, certificates, secured_broker
+from support.processes import free_port
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +199,22 @@ def test_broker_that_is_away_is_no_refusal() -> None:
     login = ClientLogin(protocol="SASL_SSL", mechanism="PLAIN", username="alice", password="x")
     with pytest.raises(UnavailableError, match="does not answer"):
         partitions(KafkaCluster("127.0.0.1:1", login), "orders")
+
+
+def test_broker_whose_advertised_address_does_not_answer_is_told_from_one_that_is_away() -> None:
+    cluster = KafkaCluster(f"127.0.0.1:{free_port()}")
+    properties = {
+        "listeners": f"PLAINTEXT://{cluster.bootstrap}",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:1",
+    }
+    with broker(properties=properties):
+        admin = AdminClient(cluster.rdkafka())
+        assert admin.list_topics("clicks", timeout=WAIT_S).topics  # asked for, it is made
+        with pytest.raises(
+            UnavailableError,
+            match=r"answers, and names 127\.0\.0\.1:1 for the records \(its advertised\.listeners\)",
+        ):
+            partitions(cluster, "clicks")
 
 
 def test_group_offsets_that_are_refused_stop_nothing(

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
@@ -105,10 +106,35 @@ def partitions(cluster: KafkaCluster, topic: str) -> dict[int, tuple[int, int]]:
     """
     with _asking(cluster) as (consumer, complaints):
         bounds, bare = {}, cluster.bare(topic)
-        for partition in _numbers(consumer, cluster, complaints, topic):
-            low, high = consumer.get_watermark_offsets(TopicPartition(bare, partition), timeout=_TIMEOUT_S)
+        metadata = _metadata_of(consumer, cluster, complaints, topic)
+        for partition, place in sorted(metadata.topics[bare].partitions.items()):
+            try:
+                low, high = consumer.get_watermark_offsets(
+                    TopicPartition(bare, partition), timeout=_TIMEOUT_S
+                )
+            except KafkaException as error:
+                leader = metadata.brokers.get(place.leader)
+                if leader is None or error.args[0].name() not in UNANSWERED:
+                    raise
+                consumer.poll(0)  # has the complaints come
+                raise _leader_fault(cluster, leader, complaints, error) from error
             bounds[partition] = (low, high)
         return bounds
+
+
+def _leader_fault(
+    cluster: KafkaCluster, leader: Any, complaints: list[Complaint], error: KafkaException
+) -> RefusedError | UnavailableError:
+    """Why the broker that leads a partition does not answer where the others say that it is."""
+    host = f"[{leader.host}]" if ":" in leader.host else leader.host
+    address = f"{host}:{leader.port}"
+    fault = replace(cluster, bootstrap=address).fault(complaints)
+    if fault is not None:
+        return fault
+    return UnavailableError(
+        f"the broker at {cluster.bootstrap} answers, and names {address} for the records (its advertised.listeners), "
+        f"which does not answer from here ({error.args[0].str()})"
+    )
 
 
 def first_since(cluster: KafkaCluster, topic: str, time_ms: int) -> dict[int, int]:
@@ -120,8 +146,10 @@ def first_since(cluster: KafkaCluster, topic: str, time_ms: int) -> dict[int, in
         UnavailableError: The broker does not answer, or none is named.
     """
     with _asking(cluster) as (consumer, complaints):
-        bare, numbers = cluster.bare(topic), _numbers(consumer, cluster, complaints, topic)
-        requests = [TopicPartition(bare, partition, time_ms) for partition in numbers]
+        bare, metadata = cluster.bare(topic), _metadata_of(consumer, cluster, complaints, topic)
+        requests = [
+            TopicPartition(bare, partition, time_ms) for partition in metadata.topics[bare].partitions
+        ]
         offsets = consumer.offsets_for_times(requests, timeout=_TIMEOUT_S)
         for each in offsets:
             if each.error is not None:
@@ -129,12 +157,13 @@ def first_since(cluster: KafkaCluster, topic: str, time_ms: int) -> dict[int, in
     return {each.partition: each.offset for each in offsets if each.offset >= 0}
 
 
-def _numbers(consumer: Consumer, cluster: KafkaCluster, complaints: list[Complaint], topic: str) -> list[int]:
-    """The topic's partitions."""
+def _metadata_of(consumer: Consumer, cluster: KafkaCluster, complaints: list[Complaint], topic: str) -> Any:
+    """The metadata of a topic that is there."""
     bare = cluster.bare(topic)
-    topics = first_metadata(consumer, cluster, complaints, _TIMEOUT_S).topics
+    metadata = first_metadata(consumer, cluster, complaints, _TIMEOUT_S)
+    topics = metadata.topics
     if bare in topics and topics[bare].error is None:
-        return sorted(topics[bare].partitions)
+        return metadata
     # Asked for all topics, brokers leave out those that the client may not see; asked for one, they say so.
     error = consumer.list_topics(bare, timeout=_TIMEOUT_S).topics[bare].error
     if error is not None and error.name() in _FORBIDDEN:
