@@ -34,6 +34,11 @@ def test_error_of_a_group_says_what_to_do(code: int, told: str, tmp_path: Path) 
     assert str(cluster.explain(KafkaError(code, "Broker: said so"), "group silver")) == told
 
 
+def test_topic_with_its_cluster_is_no_topic_of_a_command(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"take the cluster apart, --bootstrap pay and the topic orders$"):
+        Cluster(tmp_path, "127.0.0.1:9092").describe_topic("pay:orders")
+
+
 def test_error_of_an_acl_names_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SECURITY_PROTOCOL", "SASL_PLAINTEXT"), ("SASL_MECHANISM", "PLAIN")):
         monkeypatch.setenv(f"HEADWATER_CLIENT_{name}", value)

@@ -17,6 +17,7 @@ from headwater.errors import UsageError, UserError
 from headwater.running.clusters import Clusters
 from headwater_broker.numbers import is_natural
 from headwater_streams.base.errors import RefusedError, UnavailableError
+from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.sources.client_faults import Complaint
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.topic_metadata import UNANSWERED, first_metadata, new_client
@@ -214,6 +215,11 @@ class Cluster:
         Raises:
             UserError: If there is no such topic, or no broker answers.
         """
+        if cluster_of(topic):  # as the ledger calls it
+            raise UsageError(
+                f"there is no topic {topic} here: commands take the cluster apart, --bootstrap {cluster_of(topic)} and "
+                f"the topic {bare_topic(topic)}"
+            )
         topics = self.topics()  # asking for one topic by name would have the broker create it
         if topic not in topics:
             near = get_close_matches(topic, topics, n=1)
