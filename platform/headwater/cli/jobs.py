@@ -484,7 +484,7 @@ def status(
     if references:
         loaded = find_each(references, home)
         not_loaded = [str(each.error) for each in loaded.left_out]
-        names = [each.name for each in (*loaded.jobs, *absent_jobs(home, loaded))]
+        names = [job.name for job in loaded.jobs] + [absent.name for absent in absent_jobs(home, loaded)]
         if not names:
             raise UsageError("\n".join(not_loaded))
         print_remarks(not_loaded)

@@ -136,7 +136,7 @@ def login_of(client: ClientSettings, section: str = _CLIENT, environ_bundle: str
     return login
 
 
-def _pem_blocks(login: ClientLogin, section: str) -> dict[str, str]:
+def _pem_blocks(login: ClientLogin, section: str) -> dict[str, Any]:
     """Of each PEM text of a login what it is for, by the login's attributes.
 
     Raises:
