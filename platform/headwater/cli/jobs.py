@@ -89,12 +89,16 @@ def list_jobs(references: ReferencesArgument = None, json_output: JsonOption = F
 
 @app.command()
 def check(
-    references: ReferencesArgument = None, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
+    references: ReferencesArgument = None,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Plan jobs without running them: kinds, columns, keys, checks. A stateful job that names a topic is two: its
     ingest table, from which every row can be read again, comes first. What differs from a job's last run in this home
-    is shown with what can be done about it, and so are records that were lost before a job had read them. All that is
-    wrong is said in one run, of every job and module; what reads a table of a job that is wrong is not planned.
+    is shown with what can be done about it, and so are records that were lost before a job had read them, if the
+    brokers answer. All that is wrong is said in one run, of every job and module; what reads a table of a job that is
+    wrong is not planned.
 
     Exit status 0: all are well, 2: one is not.
 
@@ -114,7 +118,7 @@ def check(
         raise UsageError("\n".join(problems))
     with waiting("starting Spark"):
         environment = open_environment(
-            home, None, app_name="headwater jobs check", needs_broker=False, is_brief=True
+            home, bootstrap, app_name="headwater jobs check", needs_broker=False, is_brief=True
         )
     try:
         checked = check_jobs(environment.context, loaded.jobs, absent_jobs(home, loaded))
