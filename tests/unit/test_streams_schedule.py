@@ -144,6 +144,18 @@ def test_fault_after_a_long_quiet_time_counts_as_a_first_one() -> None:
     assert schedule.failed("paid", Fault.UNKNOWN, "out of the blue", 20.0 + 81.0) is not None
 
 
+def test_faults_that_pass_are_no_tries_of_one_of_which_nobody_knows() -> None:
+    """A broker that was away for long and starts may refuse a login at first."""
+    schedule, now_s = _live(), 0.0
+    _begin(schedule)
+    faults = [Fault.PASSES] * 9 + [Fault.UNKNOWN, Fault.PASSES] * 3
+    for fault in faults:
+        assert schedule.failed("paid", fault, "why", now_s) is not None
+        now_s += 20.0
+        assert _begin(schedule, now_s) == ["paid"]
+    assert schedule.failed("paid", Fault.UNKNOWN, "why", now_s) is None
+
+
 @pytest.mark.parametrize(
     ("restarts", "fault", "tries"),
     [

@@ -60,15 +60,16 @@ class Restarts:
     after: RestartAfter = "passing"
     tries: int = 3
 
-    def pause_s(self, fault: Fault, failures: int, rng: random.Random) -> float | None:
+    def pause_s(self, fault: Fault, failures: int, unknown: int, rng: random.Random) -> float | None:
         """The pause before the job is started again; None if it is not.
 
         Args:
             fault: The fault; not `Fault.AGAIN`, which is no failure.
             failures: How many there were in a row, this one included.
+            unknown: How many of these are `Fault.UNKNOWN`.
             rng: What shortens the pause.
         """
         if self.after == "never" or fault is Fault.REFUSED:
             return None
-        is_tried = fault is Fault.PASSES or (fault is Fault.UNKNOWN and failures <= self.tries)
+        is_tried = fault is Fault.PASSES or (fault is Fault.UNKNOWN and unknown <= self.tries)
         return self.back_off.pause_s(failures, rng) if is_tried or self.after == "always" else None

@@ -75,10 +75,15 @@ class _Standing:
     end: End | None = None
     why: str | None = None
     failures: int = 0
+    unknown: int = 0  # of these failures, those of which nobody knows whether they pass
     due_s: float = 0.0
     since_s: float | None = None
     is_full: bool = False
     has_run: bool = False
+
+    def forget(self) -> None:
+        """Ends a row of failures."""
+        self.failures = self.unknown = 0
 
 
 class Schedule:
@@ -131,7 +136,7 @@ class Schedule:
 
     def committed(self, name: str) -> None:
         """Reports that a part committed a batch since it was started: its next failure is a first one."""
-        self._standings[name].failures = 0
+        self._standings[name].forget()
 
     def ended(self, name: str) -> None:
         """Reports that a part's query ended without a fault."""
@@ -165,11 +170,12 @@ class Schedule:
         if self._restarts is not None:
             ran_s = 0.0 if standing.since_s is None else now_s - standing.since_s
             if ran_s >= self._restarts.back_off.forgets_after_s:
-                standing.failures = 0
+                standing.forget()
         standing.failures, standing.since_s = standing.failures + 1, None
-        pause_s = (
-            None if self._restarts is None else self._restarts.pause_s(fault, standing.failures, self._rng)
-        )
+        standing.unknown += fault is Fault.UNKNOWN
+        pause_s = None
+        if self._restarts is not None:
+            pause_s = self._restarts.pause_s(fault, standing.failures, standing.unknown, self._rng)
         if pause_s is not None and self._stops:
             self._end(name, End("stopped", f"it was to be started again: {why}"))
             return 0.0
