@@ -113,6 +113,18 @@ def test_login_of_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: i
         login_of(client(properties=str(path)))
 
 
+@pytest.mark.parametrize("value", ["C:\\users\\s3cret", "s3cret\\u12"])
+def test_login_of_a_file_with_an_escape_that_is_none_is_told(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "client.properties"
+    path.touch(mode=0o600)
+    path.write_text(f"sasl.password={value}\n")
+    with pytest.raises(
+        UsageError, match=r"client\.properties: .*\\u is to have four hexadecimal digits"
+    ) as refused:
+        login_of(client(properties=str(path)))
+    assert "s3cret" not in str(refused.value)
+
+
 def test_login_of_pem_files(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text(f"some words\n{CERTIFICATE}{CERTIFICATE}")
     (tmp_path / "both.pem").write_text(KEY + CERTIFICATE + CERTIFICATE)

@@ -199,7 +199,10 @@ def _of_file(client: ClientSettings, section: str) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         why = reason(error) if isinstance(error, OSError) else "it is no UTF-8"
         raise UsageError(f"{section}.properties: cannot read {path}: {why}") from None
-    return parsed_properties(text)
+    try:
+        return parsed_properties(text)
+    except ValueError as error:
+        raise UsageError(f"{section}.properties: {path}: {error}") from None
 
 
 def _require_login(login: ClientLogin, section: str) -> None:
@@ -269,6 +272,9 @@ def _pem(path: str) -> str:
 def parsed_properties(text: str) -> dict[str, str]:
     """A file of Java's properties.
 
+    Raises:
+        ValueError: An escape is none. The message does not quote it.
+
     Example:
         >>> parsed_properties("# who\\nsasl.mechanism = PLAIN\\nssl.cipher.suites=a,\\\\\\n  b\\n")
         {'sasl.mechanism': 'PLAIN', 'ssl.cipher.suites': 'a,b'}
@@ -317,8 +323,13 @@ def _unescaped(text: str) -> str:
         if char == "\\" and position + 1 < len(text):
             position += 1
             char = text[position]
-            if char == "u" and len(text) >= position + 5:
-                parts.append(chr(int(text[position + 1 : position + 5], 16)))
+            if char == "u":
+                digits = text[position + 1 : position + 5]
+                if not re.fullmatch("[0-9a-fA-F]{4}", digits):
+                    raise ValueError(
+                        "\\u is to have four hexadecimal digits behind it; a backslash itself is \\\\"
+                    )
+                parts.append(chr(int(digits, 16)))
                 position += 5
                 continue
             char = _CONTROL.get(char, char)
