@@ -226,11 +226,12 @@ class TopicIds:
         return None if topic_id == _NO_ID else topic_id
 
     def _connected(self) -> AdminClient | None:
-        """A client that got an answer. One that a broker refuses would go on trying to log in."""
-        complaints: list[Complaint] = []
-        admin = new_client(AdminClient, self._cluster.rdkafka(complaints), self._cluster)
+        """A client, once another one got an answer: one that a broker refuses would go on trying to log in."""
         try:
-            first_metadata(admin, self._cluster, complaints, _TIMEOUT_S)
-        except (KafkaException, RefusedError, UnavailableError):
+            with _asking(self._cluster) as (consumer, complaints):
+                first_metadata(consumer, self._cluster, complaints, _TIMEOUT_S)
+        except (RefusedError, UnavailableError):
             return None
+        # Without a list of complaints, which nobody would empty as long as the process lives.
+        admin: AdminClient = new_client(AdminClient, self._cluster.rdkafka(), self._cluster)
         return admin
