@@ -48,10 +48,7 @@ TEXTS = {
         )
     ],
     Trouble.NO_TLS_THERE: [
-        (
-            "ssl://b:1/bootstrap: SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a "
-            "PLAINTEXT broker listener? (after 0ms in state SSL_HANDSHAKE)"
-        ),
+        "ssl://b:1/bootstrap: SSL handshake failed: error:0A00010B:SSL routines::wrong version number",
         "javax.net.ssl.SSLException: Unsupported or unrecognized SSL message",
     ],
     Trouble.UNTRUSTED: [
@@ -83,6 +80,14 @@ AWAY = [
     "no.such.host:9092/bootstrap: Failed to resolve 'no.such.host:9092': Name or service not known",
     "1/1 brokers are down",
     "ssl://b:1/bootstrap: Disconnected: SSL connection closed by peer (after 1ms in state SSL_HANDSHAKE)",
+    (
+        "ssl://b:1/bootstrap: SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a "
+        "PLAINTEXT broker listener? (after 0ms in state SSL_HANDSHAKE)"
+    ),
+    (
+        "b:1/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol "
+        "configuration (connecting to a SSL listener?) or broker version is < 0.10 (see api.version.request)"
+    ),
 ]
 
 

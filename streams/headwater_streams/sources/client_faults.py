@@ -38,12 +38,12 @@ class Trouble(Enum):
 
 
 # The first that fits counts. The texts are those of librdkafka 2.16 with OpenSSL 3, and of Kafka's Java client 3.9.
+# librdkafka also guesses at a connection that is closed early, "connecting to a SSL listener?": a broker that stops or
+# starts closes one so, too. Whether it is TLS the port says.
 _RULES: Sequence[tuple[Trouble, re.Pattern[str]]] = [
     (trouble, re.compile("|".join(texts), re.IGNORECASE))
     for trouble, texts in {
-        Trouble.NO_TLS_THERE: ("connecting to a PLAINTEXT broker listener", "wrong version number",
-                               "Unsupported or unrecognized SSL"),
-        Trouble.TLS_THERE: ("connecting to a SSL listener",),
+        Trouble.NO_TLS_THERE: ("wrong version number", "Unsupported or unrecognized SSL"),
         Trouble.CERTIFICATE_REFUSED: ("alert certificate required", "alert unknown ca", "alert bad certificate",
                                       "alert certificate", "alert unsupported certificate", "certificate_required",
                                       "(bad|unknown)_certificate", "unknown_ca"),
@@ -54,7 +54,8 @@ _RULES: Sequence[tuple[Trouble, re.Pattern[str]]] = [
         Trouble.NO_TOKEN: ("OAUTHBEARER token", "token endpoint", "HttpAccessTokenRetriever"),
         Trouble.WRONG_PASSWORD: ("authentication (failed|error|failure)", "invalid credentials",
                                  "SaslAuthenticationException"),
-        Trouble.HANDSHAKE: ("SSL handshake failed", "SslAuthenticationException", "SSLHandshakeException"),
+        Trouble.HANDSHAKE: ("SSL handshake failed(?!: Disconnected)", "SslAuthenticationException",
+                            "SSLHandshakeException"),
     }.items()
 ]  # fmt: skip
 _OFFERED = re.compile(r"supported mechanisms: *\[?([\w\-, ]+)|enabled mechanisms are \[([\w\-, ]+)\]")
