@@ -158,6 +158,15 @@ def test_properties_of_oauth_may_have_extensions_in_the_words_of_either_client(
     )
 
 
+def test_properties_that_refer_to_secrets_elsewhere_are_refused() -> None:
+    """The reference itself would be the password."""
+    file = {"sasl.password": "${env:PASSWORD}", "acks": "all"}
+    assert with_properties(ClientLogin(), file, str, passes_over_others=True).password == "${env:PASSWORD}"
+    file |= {"config.providers": "env", "config.providers.env.class": "x.EnvVarConfigProvider"}
+    with pytest.raises(LoginError, match=r"^sasl\.password refers to a secret by config\.providers"):
+        with_properties(ClientLogin(), file, str, passes_over_others=True)
+
+
 def test_properties_win_over_the_login_before() -> None:
     before = ClientLogin(username="bob", password="x", more={"client.id": "a"})
     got = with_properties(before, {"sasl.username": "alice", "fetch.min.bytes": "5"}, str)

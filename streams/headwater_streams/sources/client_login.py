@@ -132,6 +132,12 @@ def with_properties(
     rest = dict(properties)
     if passes_over_others:
         rest = {name: value for name, value in rest.items() if name in _KNOWN - _OURS.keys()}
+        referring = next((name for name, value in rest.items() if "${" in value), None)
+        if referring is not None and properties.get("config.providers", "").strip():
+            raise LoginError(
+                f"{referring} refers to a secret by config.providers, which only Kafka's Java clients have: give it by "
+                "the environment, or write it into the file itself"
+            )
     for name in sorted(rest):
         _check_name(name)
     _check_stores(rest)
