@@ -6,25 +6,39 @@ our own keys. Secrets come from the environment, or from a file that only its ow
 
 import re
 from base64 import b64decode
-from dataclasses import fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from headwater.config.load import is_open, variable_of
 from headwater.config.settings import ClientSettings, Settings
 from headwater.errors import UsageError, reason
-from headwater_streams.sources.client_login import (
-    OAUTH,
-    ClientLogin,
-    LoginError,
-    complete,
-    with_properties,
-)
+from headwater_streams.sources.client_login import ClientLogin, LoginError, lacking, with_properties
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 
 _CLIENT = "client"
 _BROKERS = "bootstrap.servers"
+_KEYS = {
+    "protocol": "security_protocol",
+    "mechanism": "sasl_mechanism",
+    "username": "sasl_username",
+    "password": "sasl_password",
+    "token_url": "oauth_url",
+    "client_id": "oauth_client_id",
+    "client_secret": "oauth_client_secret",
+    "scope": "oauth_scope",
+    "token_ca": "oauth_ca_location",
+    "ca": "ssl_ca_location",
+    "certificate": "ssl_certificate_location",
+    "key": "ssl_key_location",
+    "key_password": "ssl_key_password",
+}
+"""The attributes of a login, and our own keys for them."""
+_PEMS = {"ca": "CERTIFICATE", "certificate": "CERTIFICATE", "key": "PRIVATE KEY"}
+"""Those whose keys name PEM files, and what is wanted of each."""
 _BEGINS_A_PEM = "-----BEGIN "
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")  # the scheme's name in ASN.1, 1.2.840.113549.1.5.13
 _ENCODED_OTHERWISE = ("-----BEGIN RSA PRIVATE KEY", "-----BEGIN EC PRIVATE KEY", "-----BEGIN DSA PRIVATE KEY")
@@ -120,11 +134,9 @@ def login_of(client: ClientSettings, section: str = _CLIENT, environ_bundle: str
         login = with_properties(ClientLogin(), _of_file(client, section), _pem, passes_over_others=True)
         login = with_properties(login, client.kafka, _pem)
         login = replace(login, **_own(client))
-        if login.has_sasl:
-            _require_login(login, section)
-        login = complete(login)
     except LoginError as error:
         raise UsageError(f"the section {section} of the settings: {error}") from None
+    _require_whole(login, section)
     # One file may have the key and the certificates.
     login = replace(login, **_pem_blocks(login, section))
     if login.has_tls and not login.ca:
@@ -142,13 +154,12 @@ def _pem_blocks(login: ClientLogin, section: str) -> dict[str, Any]:
     Raises:
         UsageError: A text has nothing of the kind.
     """
-    kinds = {"ca": "CERTIFICATE", "certificate": "CERTIFICATE", "key": "PRIVATE KEY"}
-    texts = {name: getattr(login, name) for name in kinds if getattr(login, name)}
-    blocks = {name: _blocks(text, kinds[name]) for name, text in texts.items()}
+    texts = {name: getattr(login, name) for name in _PEMS if getattr(login, name)}
+    blocks = {name: _blocks(text, _PEMS[name]) for name, text in texts.items()}
     for name in (name for name, found in blocks.items() if not found):
         whose = "authorities" if name == "ca" else f"client's {name}"
         raise UsageError(
-            f"the section {section} of the settings: the PEM text of the {whose} has no {kinds[name].lower()}"
+            f"the section {section} of the settings: the PEM text of the {whose} has no {_PEMS[name].lower()}"
         )
     return blocks
 
@@ -161,27 +172,15 @@ def _blocks(text: str, kind: str) -> str:
 
 def _own(client: ClientSettings) -> dict[str, Any]:
     """Our own keys that are set, by the login's attributes."""
-    values = {
-        "protocol": client.security_protocol,
-        "mechanism": client.sasl_mechanism,
-        "username": client.sasl_username,
-        "password": client.sasl_password.get_secret_value(),
-        "token_url": client.oauth_url,
-        "client_id": client.oauth_client_id,
-        "client_secret": client.oauth_client_secret.get_secret_value(),
-        "scope": client.oauth_scope,
-        "token_ca": str(Path(client.oauth_ca_location).resolve()) if client.oauth_ca_location else "",
-        "key_password": client.ssl_key_password.get_secret_value(),
-    }
-    files = {
-        "ca": client.ssl_ca_location,
-        "certificate": client.ssl_certificate_location,
-        "key": client.ssl_key_location,
-    }
-    assert {*values, *files} <= {each.name for each in fields(ClientLogin)}
-    return {name: value for name, value in values.items() if value} | {
-        name: _pem(path) for name, path in files.items() if path
-    }
+    given = {}
+    for attribute, key in _KEYS.items():
+        value = getattr(client, key)
+        text: str = value.get_secret_value() if isinstance(value, SecretStr) else value
+        if text:
+            given[attribute] = _pem(text) if attribute in _PEMS else text
+    if client.oauth_ca_location:
+        given["token_ca"] = str(Path(client.oauth_ca_location).resolve())
+    return given
 
 
 def _of_file(client: ClientSettings, section: str) -> dict[str, str]:
@@ -205,31 +204,21 @@ def _of_file(client: ClientSettings, section: str) -> dict[str, str]:
         raise UsageError(f"{section}.properties: {path}: {error}") from None
 
 
-def _require_login(login: ClientLogin, section: str) -> None:
-    """As `complete`, in the names of our own keys.
+def _require_whole(login: ClientLogin, section: str) -> None:
+    """Sees to it that a login has what its protocol and its mechanism need.
 
     Raises:
-        UsageError: One of them is empty.
+        UsageError: It has not; the message has the names of our own keys.
     """
-    needed = (
-        {
-            "oauth_url": login.token_url,
-            "oauth_client_id": login.client_id,
-            "oauth_client_secret": login.client_secret,
-        }
-        if login.mechanism == OAUTH
-        else {
-            "sasl_mechanism": login.mechanism,
-            "sasl_username": login.username,
-            "sasl_password": login.password,
-        }
-    )
-    empty = [name for name, value in needed.items() if not value]
-    if empty:
-        names = " and ".join(
-            f"{section}.{name} ({variable_of(f'{section}.{name}').replace('-', '_')})" for name in empty
-        )
+    keys = [f"{section}.{_KEYS[name]}" for name in lacking(login)]
+    if keys:
+        names = " and ".join(f"{key} ({variable_of(key).replace('-', '_')})" for key in keys)
         raise UsageError(f"{section}.security_protocol is {login.protocol}, which needs {names}, too")
+    if bool(login.certificate) != bool(login.key):
+        has, lacks = ("certificate", "key") if login.certificate else ("key", "certificate")
+        raise UsageError(
+            f"the section {section} of the settings: the client's {has} is given, and its {lacks} is not"
+        )
 
 
 def _require_key(key: str, section: str) -> None:

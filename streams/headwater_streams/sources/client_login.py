@@ -21,7 +21,7 @@ _Value = str | bool | Mapping[str, str]
 
 
 class LoginError(ValueError):
-    """A property is wrong, or lacks another one; the message names it and holds no secret."""
+    """A property is wrong; the message names it and holds no secret."""
 
 
 @dataclass(frozen=True)
@@ -82,31 +82,18 @@ class ClientLogin:
         return self.client_id if self.mechanism == OAUTH else self.username
 
 
-def complete(login: ClientLogin) -> ClientLogin:
-    """Checks that a login has what its protocol and its mechanism need.
+def lacking(login: ClientLogin) -> list[str]:
+    """The attributes that a login's SASL needs and that are empty.
 
-    Raises:
-        LoginError: It has not. The message names the properties by Kafka's names.
+    Example:
+        >>> lacking(ClientLogin(protocol="SASL_SSL", mechanism="PLAIN", username="alice"))
+        ['password']
     """
-    if login.has_sasl:
-        if not login.mechanism:
-            raise LoginError(f"security.protocol is {login.protocol}, which needs sasl.mechanism, too")
-        needed = (
-            {
-                "sasl.oauthbearer.token.endpoint.url": login.token_url,
-                "clientId in sasl.jaas.config": login.client_id,
-                "clientSecret in sasl.jaas.config": login.client_secret,
-            }
-            if login.mechanism == OAUTH
-            else {"sasl.username": login.username, "sasl.password": login.password}
-        )
-        empty = [name for name, value in needed.items() if not value]
-        if empty:
-            raise LoginError(f"sasl.mechanism is {login.mechanism}, which needs {' and '.join(empty)}, too")
-    if bool(login.certificate) != bool(login.key):
-        has, lacks = ("certificate", "key") if login.certificate else ("key", "certificate")
-        raise LoginError(f"the client's {has} is given, and its {lacks} is not")
-    return login
+    if not login.has_sasl:
+        return []
+    of_oauth, of_users = ("token_url", "client_id", "client_secret"), ("mechanism", "username", "password")
+    needed = of_oauth if login.mechanism == OAUTH else of_users
+    return [name for name in needed if not getattr(login, name)]
 
 
 def with_properties(
