@@ -149,6 +149,19 @@ def test_login_without_authorities_trusts_those_of_the_environment(tmp_path: Pat
         == CERTIFICATE
     )
     assert login_of(client(), environ_bundle=str(tmp_path / "bundle.pem")).ca == ""
+    (tmp_path / "none.pem").write_text("no pem")
+    with pytest.raises(UsageError, match=r"none\.pem is no PEM file"):
+        login_of(client(security_protocol="SSL"), environ_bundle=str(tmp_path / "none.pem"))
+
+
+def test_login_by_tokens_has_the_whole_path_of_their_servers_authorities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "ca.pem").write_text(CERTIFICATE)
+    assert login_of(client(oauth_ca_location="~/ca.pem")).token_ca == str(tmp_path / "ca.pem")
+    with pytest.raises(UsageError, match=r"cannot read none\.pem"):
+        login_of(client(oauth_ca_location="none.pem"))
 
 
 @pytest.mark.parametrize(

@@ -134,15 +134,14 @@ def login_of(client: ClientSettings, section: str = _CLIENT, environ_bundle: str
         login = with_properties(ClientLogin(), _of_file(client, section), _pem, passes_over_others=True)
         login = with_properties(login, client.kafka, _pem)
         login = replace(login, **_own(client))
+        if login.has_tls and not login.ca:
+            bundle = next((path for path in (environ_bundle, *_BUNDLES) if path and Path(path).is_file()), "")
+            login = replace(login, ca=_pem(bundle) if bundle else "")
     except LoginError as error:
         raise UsageError(f"the section {section} of the settings: {error}") from None
     _require_whole(login, section)
     # One file may have the key and the certificates.
     login = replace(login, **_pem_blocks(login, section))
-    if login.has_tls and not login.ca:
-        bundle = next((path for path in (environ_bundle, *_BUNDLES) if path and Path(path).is_file()), "")
-        if bundle:
-            login = replace(login, ca=_pem(bundle))
     if login.key:
         _require_key(login.key, section)
     return login
@@ -178,8 +177,9 @@ def _own(client: ClientSettings) -> dict[str, Any]:
         text: str = value.get_secret_value() if isinstance(value, SecretStr) else value
         if text:
             given[attribute] = _pem(text) if attribute in _PEMS else text
-    if client.oauth_ca_location:
-        given["token_ca"] = str(Path(client.oauth_ca_location).resolve())
+    if client.oauth_ca_location:  # both clients read the file themselves
+        _pem(client.oauth_ca_location)
+        given["token_ca"] = str(Path(client.oauth_ca_location).expanduser().resolve())
     return given
 
 
