@@ -4,6 +4,7 @@ newest: everything that connects does so by them, and no secret is left."""
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 from base64 import urlsafe_b64encode
@@ -173,11 +174,15 @@ def test_a_wrong_client_section_ends_the_jobs_that_need_it_and_no_others(
 # -- Apache Kafka's newest -------------------------------------------------------------------------------
 
 _MODULES = "org.apache.kafka.common.security"
+_ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 @contextmanager
-def _apache_kafka(folder: Path, directory: Path) -> Iterator[str]:
-    """Its broker with SASL_SSL for SCRAM and OAUTHBEARER, alice's password and what she may do; gives the address."""
+def _apache_kafka(folder: Path, directory: Path, keys_url: str = "") -> Iterator[str]:
+    """Its broker with SASL_SSL for SCRAM, alice's password and what she may do; gives the address.
+
+    With the address of keys it takes tokens that are signed with one of them, and nothing else.
+    """
     secured = f"127.0.0.1:{free_port()}"
     prefix = "listener.name.sasl_ssl"
     settings = {
@@ -185,19 +190,31 @@ def _apache_kafka(folder: Path, directory: Path) -> Iterator[str]:
         "inter.broker.listener.name": "PLAINTEXT",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "broker.pem"),
-        f"{prefix}.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
-        f"{prefix}.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
-        # It takes tokens without a signature: what is tested is the client.
-        f"{prefix}.oauthbearer.sasl.jaas.config": (
-            f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
-        ),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "auto.create.topics.enable": "false",
     }
+    if keys_url:
+        tokens = f"{_MODULES}.oauthbearer.OAuthBearer"
+        settings |= {
+            f"{prefix}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{prefix}.oauthbearer.sasl.jaas.config": f"{tokens}LoginModule required;",
+            f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{tokens}ValidatorCallbackHandler",
+            f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": keys_url,
+        }
+    else:
+        settings |= {
+            f"{prefix}.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            f"{prefix}.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
+        }
     try:
         with apache_kafka.running_kafka(
-            directory, settings, heap="512m", version=apache_kafka.NEWEST, listeners=f"SASL_SSL://{secured}"
+            directory,
+            settings,
+            heap="512m",
+            version=apache_kafka.NEWEST,
+            listeners=f"SASL_SSL://{secured}",
+            java_options=[f"-D{_ALLOWED_URLS}={keys_url}"],
         ) as (_, plain):
             admin = AdminClient({"bootstrap.servers": plain})
             scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -239,10 +256,13 @@ def test_every_command_reaches_apache_kafka_by_oauth(
 ) -> None:
     directory = tmp_path / "kafka"
     directory.mkdir()
-    with _apache_kafka(folder, directory) as bootstrap, _token_server() as url:
+    with (
+        _token_server(folder / "alice.key") as url,
+        _apache_kafka(folder, directory, f"{url}/keys") as bootstrap,
+    ):
         for name, value in _environ(folder, "OAUTHBEARER").items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv("HEADWATER_CLIENT_OAUTH_URL", url)
+        monkeypatch.setenv("HEADWATER_CLIENT_OAUTH_URL", f"{url}/token")
         monkeypatch.setenv("HEADWATER_CLIENT_OAUTH_CLIENT_ID", "alice")
         monkeypatch.setenv("HEADWATER_CLIENT_OAUTH_CLIENT_SECRET", PASSWORD)
         printed = _exercise(headwater, tmp_path, bootstrap)
@@ -262,18 +282,35 @@ def _environ(folder: Path, mechanism: str) -> dict[str, str]:
 
 
 @contextmanager
-def _token_server() -> Iterator[str]:
-    """A server of tokens for alice's credentials."""
+def _token_server(key: Path) -> Iterator[str]:
+    """A server of tokens for alice's credentials, below `/token`, signed with a key whose public part is at `/keys`."""
+    modulus = _openssl("rsa", "-in", str(key), "-noout", "-modulus").decode().strip().partition("=")[2]
+    public = {
+        "kty": "RSA",
+        "kid": "one",
+        "alg": "RS256",
+        "use": "sig",
+        "e": "AQAB",
+        "n": _base64(bytes.fromhex(modulus)),
+    }
 
     class Tokens(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer({"keys": [public]})
+
         def do_POST(self) -> None:
             asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             assert asked["grant_type"] == ["client_credentials"]
             now = int(time.time())
             claims = {"sub": "alice", "iat": now, "exp": now + 3600, "scope": "kafka"}
-            parts = [_base64(json.dumps(each).encode()) for each in ({"alg": "none"}, claims)]
-            answer = {"access_token": ".".join([*parts, ""]), "token_type": "Bearer", "expires_in": 3600}
-            body = json.dumps(answer).encode()
+            head = {"alg": "RS256", "kid": "one"}
+            text = ".".join(_base64(json.dumps(each).encode()) for each in (head, claims))
+            signature = _openssl("dgst", "-sha256", "-sign", str(key), given=text.encode())
+            token = f"{text}.{_base64(signature)}"
+            self._answer({"access_token": token, "token_type": "Bearer", "expires_in": 3600})
+
+        def _answer(self, value: dict[str, Any]) -> None:
+            body = json.dumps(value).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -287,11 +324,15 @@ def _token_server() -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/token"
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def _openssl(*arguments: str, given: bytes = b"") -> bytes:
+    return subprocess.run(["openssl", *arguments], input=given, check=True, capture_output=True).stdout
 
 
 def _base64(data: bytes) -> str:

@@ -3,6 +3,7 @@
 import errno
 import random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -64,6 +65,19 @@ def test_fault_of_what_is_away_passes(error: Exception) -> None:
 )
 def test_fault_that_a_person_must_mend_does_not_pass(error: Exception) -> None:
     assert not passes(error)
+
+
+def test_why_a_client_in_spark_does_not_start_is_told() -> None:
+    def exception(text: str, cause: Any = None) -> Any:
+        return SimpleNamespace(toString=lambda: text, getMessage=lambda: text, getCause=lambda: cause)
+
+    token = exception("Malformed JWT provided; expected three sections\nand more")
+    outer = exception("Failed to create new KafkaAdminClient", exception("LoginException", token))
+    error = RuntimeError("Failed to create new KafkaAdminClient")
+    error._origin = outer  # type: ignore[attr-defined]
+    assert explain(error) == (
+        "Failed to create new KafkaAdminClient (Malformed JWT provided; expected three sections)"
+    )
 
 
 def test_fault_cause_inside_the_jvm_is_looked_at() -> None:

@@ -1,5 +1,6 @@
 """One running job: Spark's query, its batches, its lease, its stop at a batch boundary."""
 
+import re
 import threading
 import time
 import weakref
@@ -70,7 +71,7 @@ from headwater_streams.spark.checkpoint import (
 )
 from headwater_streams.spark.damage_behind import damage_behind
 from headwater_streams.spark.execution import execution_of_batch, observed_metrics, recent_progress
-from headwater_streams.spark.spark_errors import missing_file, raised_for_values, reason_of
+from headwater_streams.spark.spark_errors import last_cause, missing_file, raised_for_values, reason_of
 from headwater_streams.spark.watermark import begin_before_history
 from headwater_streams.spark.workers import has_worker
 from headwater_streams.storage.damage import DamagedFileError, place_of
@@ -78,6 +79,8 @@ from headwater_streams.storage.delta_files import added_by
 
 _SHOWN = 3
 _ASKING_S = 5.0
+_OF_A_CLIENT = re.compile(r"Failed to (create new|construct) kafka", re.IGNORECASE)
+"""What Kafka's client in Spark says of itself where it does not start; its cause says why."""
 
 
 class Stage(Protocol):
@@ -536,6 +539,8 @@ def explain(error: BaseException) -> str:
     if isinstance(error, StreamingQueryException):
         text = text.split("=== Streaming Query ===", maxsplit=1)[0]
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    if _OF_A_CLIENT.search(first) and (cause := last_cause(error)) is not None:
+        first = f"{first} ({cause})"
     return ": ".join([*_whose(error), first.split(" SQLSTATE")[0]])
 
 

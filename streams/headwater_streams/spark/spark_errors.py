@@ -46,7 +46,7 @@ def reason_of(error: BaseException) -> str | None:
     if not isinstance(error, Py4JJavaError):
         return None
     *outer, innermost = _causes(error)
-    text = str(innermost.getMessage() or innermost.toString()).strip()
+    text = _said_by(innermost)
     if outer and text == _END_OF_STREAM:  # a Python worker has ended: the outer error says so
         text = str(outer[-1].getMessage() or text).strip()
     if text.startswith(_TRACEBACK) or (_OF_PYTHON.match(str(innermost.toString())) and _TRACEBACK in text):
@@ -98,6 +98,12 @@ def full_text(error: BaseException) -> str:
     return "\n".join(parts)
 
 
+def last_cause(error: BaseException) -> str | None:
+    """What the innermost of the JVM's exceptions says, in a line; None for an error of Python."""
+    causes = [*_causes(error)]
+    return _said_by(causes[-1]).splitlines()[0] if causes else None
+
+
 def _classes(error: BaseException) -> list[str]:
     """The names of the JVM's classes of an error and its causes, outermost first; none of an error of Python."""
     return [text.partition(":")[0].strip() for text in _first_causes(error)]
@@ -106,6 +112,10 @@ def _classes(error: BaseException) -> list[str]:
 def _first_causes(error: BaseException) -> list[str]:
     """What the JVM's outermost exceptions are, and say."""
     return [str(java.toString()) for java in islice(_causes(error), _MOST_CAUSES)]
+
+
+def _said_by(exception: Any) -> str:
+    return str(exception.getMessage() or exception.toString()).strip()
 
 
 def _causes(error: BaseException) -> Iterator[Any]:

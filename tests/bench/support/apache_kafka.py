@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -60,7 +60,13 @@ def _cached(name: str, variable: str, version: str) -> Path:
 
 @contextlib.contextmanager
 def running_kafka(
-    directory: Path, settings: Mapping[str, str], *, heap: str, version: str = VERSION, listeners: str = ""
+    directory: Path,
+    settings: Mapping[str, str],
+    *,
+    heap: str,
+    version: str = VERSION,
+    listeners: str = "",
+    java_options: Sequence[str] = (),
 ) -> Iterator[tuple[int, str]]:
     """One node that is broker and controller (KRaft), with its defaults otherwise: process id and address.
 
@@ -70,6 +76,7 @@ def running_kafka(
         heap: Its heap, as Java writes it.
         version: Its version.
         listeners: Listeners beside the one in plain text, `SASL_SSL://127.0.0.1:9093`, whose map is in `settings`.
+        java_options: Of the broker's Java.
 
     Raises:
         NoKafkaError: The jars are not to be had, or it does not start.
@@ -97,7 +104,8 @@ def running_kafka(
         tool = [java, *common, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAQ", "-c"]
         if subprocess.run([*tool, str(properties)], stdout=log, stderr=log).returncode:
             raise NoKafkaError(f"Apache Kafka's storage tool failed: {_end_of(output)}")
-        command = [java, f"-Xms{heap}", f"-Xmx{heap}", *_SERVER_JAVA, *common, "kafka.Kafka", str(properties)]
+        of_java = (f"-Xms{heap}", f"-Xmx{heap}", *_SERVER_JAVA, *java_options, *common)
+        command = [java, *of_java, "kafka.Kafka", str(properties)]
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         _await(process, bootstrap, output)
