@@ -78,9 +78,7 @@ def test_place_is_at_hand_where_rows_are_looked_up_before_their_window(
         return hw.tumbling(named, "at", "1 hour", by=["kind"]).agg(F.sum("n").alias("n"))
 
     driver = drive(of_orders, by_kind)
-    driver.put(
-        "dim.products", "sku STRING, kind STRING", {"sku": "x", "kind": "tea"}, {"sku": "y", "kind": "pot"}
-    )
+    driver.put("dim.products", "sku STRING, kind STRING", ("x", "tea"), ("y", "pot"))
     send(driver, 0, "2013-01-05T10:00:00Z", ("x", 1), ("y", 7))
     send(driver, 1, "2013-01-05T10:10:00Z", ("x", 2), ("x", 9))
     driver.run()
@@ -96,8 +94,8 @@ def test_exploded_look_up_gives_rows_no_places(drive: Callable[..., JobDriver]) 
         return hw.enrich(by_sku, products.select("sku", "kind"), on=["sku"], how="left")
 
     driver = drive(named)
-    driver.put("dim.aliases", "product STRING, skus ARRAY<STRING>", {"product": "tea", "skus": ["x", "y"]})
-    driver.put("dim.products", "sku STRING, kind STRING", {"sku": "x", "kind": "leaf"})
+    driver.put("dim.aliases", "product STRING, skus ARRAY<STRING>", ("tea", ["x", "y"]))
+    driver.put("dim.products", "sku STRING, kind STRING", ("x", "leaf"))
     driver.send("seen", {"sku": "x", "seen_at": "2013-01-05T10:00:00Z"}, timestamp=AT)
     driver.run()
     assert driver.rows("silver.named", "sku", "product", "kind") == [("x", "tea", "leaf")]

@@ -94,7 +94,7 @@ def test_check_of_coordinates_that_warns_is_judged_in_a_repair_of_windows(
 ) -> None:
     def hourly(times: int) -> Job:
         @hw.job(name="hourly", target=hw.delta("gold.hourly", keys=["window_start"], mode="update"))
-        @hw.check("recent", "_timestamp >= TIMESTAMP '2013-01-01'", action="warn")
+        @hw.check("recent", "_timestamp >= TIMESTAMP '2013-01-01'", on="input", action="warn")
         def counts(left: DataFrame) -> DataFrame:
             return hw.tumbling(left, "at", "1 hour").agg((F.count("*") * times).alias("rows"))
 
