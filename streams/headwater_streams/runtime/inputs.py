@@ -101,8 +101,9 @@ class InputReader:
             )
         if position is not None:
             self._taken_back = taken_back_since(self.path, position)
-            # Delta's source wants a version that exists where one batch was done; it does not read it.
-            self._begin = max(first_version(self.path), min(self.first_version, position - 1))
+            # Where one batch was done Delta's source plans it again, and wants a version that exists. It does not read
+            # it, but refuses other partitions between.
+            self._begin = max(first_version(self.path), position - 1)
         elif self._begin is None:
             self._as_one = begins_as_one(self.path, self.first_version)
 
