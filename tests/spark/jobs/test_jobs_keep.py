@@ -172,3 +172,27 @@ def test_a_crash_around_an_expiry_loses_and_doubles_nothing(spark: SparkSession,
     driver.run()
     assert driver.rows(TABLE, "n") == [(2,), (3,)]
     assert driver.audit() == []
+
+
+@pytest.mark.parametrize("partition_by", [[], ["days(at)"]], ids=["one folder", "days"])
+def test_a_repair_that_keeps_no_row_of_an_expired_table_accounts_for_all(
+    spark: SparkSession, tmp_path: Path, partition_by: list[str]
+) -> None:
+    @hw.job(
+        name="clean", target=hw.delta(TABLE, keep="60 days", partition_by=partition_by), dedup=hw.by_offset()
+    )
+    def none(events: DataFrame) -> DataFrame:
+        return events.where("1 = 2")  # Spark sees that it is empty
+
+    driver = JobDriver(spark, tmp_path, [job(partition_by=partition_by)])
+    three_batches(driver)
+    context = driver.context
+    for mended, written, rows in ((bind(none), 0, []), (job(partition_by=partition_by), 2, [(2,), (3,)])):
+        planned = backfill.plan(context, mended, offsets={"events": {0: (0, 5)}})
+        backfill.run(context, planned.id, mended)
+        verdict = backfill.verify(context, planned.id, mended, recompute="all")
+        assert verdict.passed, verdict.findings
+        assert verdict.accounting["written"] == written
+        backfill.swap(context, planned.id)
+        assert driver.rows(TABLE, "n") == rows
+        assert driver.audit() == []

@@ -5,7 +5,7 @@ from functools import partial, reduce
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.expired import kept_of, without_rows
@@ -37,6 +37,7 @@ from headwater_streams.runtime.stages.failing_rows import FailingByInput, known_
 from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.once import PLACED, places_in, places_of
 from headwater_streams.sources.problems import Problem
+from headwater_streams.spark.observations import Observed
 from headwater_streams.storage.delta_files import partition_columns
 from headwater_streams.storage.files import exists
 
@@ -262,13 +263,12 @@ class _RowSteps:
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
 
-        expired: dict[str, Observation] = {}
+        expired: dict[str, Observed] = {}
 
         def write(
             replayed: ReplayedRows,
         ) -> tuple[WrittenFiles, dict[str, tuple[DeltaTransaction, WrittenFiles]]]:
-            target = self._backfill.target
-            rows, expired[target] = self._without_expired(target, replayed.results[target])
+            rows = self._without_expired(self._backfill.target, replayed, expired)
             files = transaction.write(self._replay.to_write(rows))
             return files, self._written_further(folder, replayed, chunk, expired)
 
@@ -308,23 +308,25 @@ class _RowSteps:
         folder: BackfillFolder,
         replayed: ReplayedRows,
         chunk: Chunk,
-        expired: dict[str, Observation],
+        expired: dict[str, Observed],
     ) -> dict[str, tuple[DeltaTransaction, WrittenFiles]]:
         """The files of the other tables' shadows that do not have this chunk yet."""
         found = {}
         for name in self._backfill.further:
             transaction = self._context.transaction(folder.of_table(self._backfill, name).shadow)
             if transaction.last_batch(self._backfill.app_id) < chunk.number:
-                rows, expired[name] = self._without_expired(name, replayed.results[name])
+                rows = self._without_expired(name, replayed, expired)
                 found[name] = (transaction, transaction.write(self._replay.to_write(rows)))
         return found
 
-    def _without_expired(self, name: str, rows: DataFrame) -> tuple[DataFrame, Observation]:
-        """The rows of a table that it keeps, and how many it does not, as `expired`, once they are written."""
-        seen = Observation()
+    def _without_expired(self, name: str, replayed: ReplayedRows, expired: dict[str, Observed]) -> DataFrame:
+        """The rows of a table that it keeps; how many it does not is in `expired`, once they are written."""
+        rows = replayed.results[name]
         if name in self._kept:
-            rows = rows.observe(seen, F.count_if(~self._kept[name].condition()).alias("expired"))
-        return self._kept_of(name, rows), seen
+            gone = F.count_if(~self._kept[name].condition()).alias("expired")
+            expired[name] = Observed(rows, [gone])
+            rows = expired[name].rows
+        return self._kept_of(name, rows)
 
     def _kept_of(self, name: str, rows: DataFrame) -> DataFrame:
         return rows.filter(self._kept[name].condition()) if name in self._kept else rows
@@ -335,10 +337,10 @@ class _RowSteps:
         replayed: ReplayedRows,
         written: WrittenFiles,
         places: Callable[[], pa.Table],
-        expired: Mapping[str, Observation],
+        expired: Mapping[str, Observed],
     ) -> dict[str, int]:
         """The terms of a table: what came out of the function is what was written, and what is beyond the age."""
-        gone = int(dict(expired[name].get).get("expired") or 0) if name in self._kept else 0
+        gone = int(expired[name].get()["expired"]) if name in expired else 0
         (terms,) = replayed.passed.accounting(written.rows + gone, places, name).values()
         wholly = (
             self._wholly_expired(name, replayed, places()) if gone and name in self._plan.exploding else 0

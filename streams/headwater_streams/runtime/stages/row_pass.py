@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError, LookupKeyError
@@ -58,8 +56,8 @@ from headwater_streams.sources.sequence import sequence_of, sequence_problem
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.frames import compute
 from headwater_streams.spark.hidden_columns import reveal
+from headwater_streams.spark.observations import Observed
 from headwater_streams.spark.projection import only_projects
-from headwater_streams.spark.spark_errors import JvmError
 
 _VERDICT = "_verdict"
 _NUMBER = "_number_in_batch"
@@ -529,9 +527,7 @@ class _Counts:
         places = [(topic, partition) for topic, partitions in ranges.items() for partition in partitions]
         self.ranges, self.places = ranges, places if len(places) <= _MOST_PARTITIONS else []
         self._of_tables = of_tables
-        self._observations: dict[tuple[str, str], Observation] = {}
-        self._observed: dict[tuple[str, str], tuple[DataFrame, list[Column]]] = {}
-        self._names: dict[tuple[str, str], str] = {}
+        self._observed: dict[tuple[str, str], Observed] = {}
         self._as_passed: dict[str, str] = {}
 
     def observe(
@@ -551,14 +547,12 @@ class _Counts:
                 if len(ranges) > 1 or self._of_tables:
                     here &= F.col(TOPIC) == topic
                 terms += [_count(here & c).alias(f"{term}_{i}") for term, c in by_partition.items()]
-        self._names[where] = str(uuid4())
-        self._observations[where] = Observation(self._names[where])
-        self._observed[where] = df, [*terms, *more]
-        return df.observe(self._observations[where], *terms, *more)
+        self._observed[where] = observed = Observed(df, [*terms, *more])
+        return observed.rows
 
     def derive(self, table: str, result: DataFrame, name: str) -> bool:
         """Uses the count of what passed of an input for what comes out for a table, if the two must be equal."""
-        if not only_projects(result, self._names["read", name]):
+        if not only_projects(result, self._observed["read", name].name):
             return False
         self._as_passed[table] = name
         return True
@@ -570,24 +564,5 @@ class _Counts:
             return {
                 term.replace("passed", "rows"): n for term, n in read.items() if term.startswith("passed")
             }
-        observation = self._observations.get((kind, name))
-        if observation is None:
-            return {}
-        try:
-            return dict(observation.get)
-        except AnalysisException:
-            # A select in the function that could not be analysed, and was caught there, fails the observation of its
-            # frame since Spark 4.2; the pass itself was well.
-            return self._observed_apart(kind, name)
-        except JvmError as error:
-            if "java.lang.AssertionError" not in str(error):
-                raise
-        # Spark saw that no row would come out of the pass, and left its places out.
-        return Counter() if kind == "result" else self._observed_apart(kind, name)
-
-    def _observed_apart(self, kind: str, name: str) -> dict[str, Any]:
-        """Observes a place once more, by itself."""
-        rows, terms = self._observed[kind, name]
-        self._observations[kind, name] = observation = Observation()
-        rows.observe(observation, *terms).write.format("noop").mode("append").save()
-        return dict(observation.get)
+        observed = self._observed.get((kind, name))
+        return {} if observed is None else observed.get()
