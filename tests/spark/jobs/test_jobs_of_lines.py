@@ -124,7 +124,7 @@ def test_count_windows_have_the_lines_of_a_record_in_an_order_of_their_own(
 def once_per_sku(times: int = 1) -> Job:
     @hw.job(name="once", target=hw.delta("silver.once"), dedup=hw.by_key(["sku"], within="1 day"))
     def once(lines: DataFrame) -> DataFrame:
-        return lines.withColumn("n", F.col("n") * times)
+        return lines.withColumn("n", (F.col("n") * times).alias("n"))
 
     return bind(once)
 
@@ -188,4 +188,25 @@ def test_line_in_time_is_recomputed_beside_late_ones_of_its_record(
     assert [(offset, sku) for offset, sku, at in late if at.hour == 7] == [(1, "y"), (1, "z")]
     verdict = rebuilt(driver, in_windows(every, times=2))
     assert (verdict.diff.added, verdict.diff.removed, verdict.diff.unchanged) == (0, 0, 0)
+    assert driver.audit() == []
+
+
+def test_check_of_the_place_is_about_the_lines_of_a_union(drive: Callable[..., JobDriver]) -> None:
+    def named(times: int) -> Job:
+        @hw.job(name="skus", target=hw.delta("silver.skus"))
+        @hw.check("first", "_row < 1")
+        def skus(lines: DataFrame, seen: DataFrame) -> DataFrame:
+            return hw.union(
+                lines.select("sku", (F.col("n") * times).alias("n")), seen.select("sku"), allow_missing=True
+            )
+
+        return bind(skus)
+
+    driver = drive(of_orders, named(1))
+    send(driver, 0, "2013-01-05T10:00:00Z", ("x", 9), ("y", 2), ("z", 1))
+    driver.send("seen", {"sku": "w", "seen_at": "2013-01-05T10:00:00Z"}, timestamp=AT)
+    driver.run()
+    assert sorted(driver.rows("silver.skus", "sku")) == [("w",), ("x",)]
+    assert driver.rows("silver.skus__quarantine", "_topic", "_offset") == [("orders", 0), ("orders", 0)]
+    assert rebuilt(driver, named(2)).accounting["quarantined"] == 2
     assert driver.audit() == []

@@ -93,7 +93,8 @@ class InputRows:
         Raises:
             NotRecomputableError: Which rows were given is not known.
         """
-        declared, checks = job.inputs[name], checks_on(context.spark, job, plan.inputs[name])
+        declared = job.inputs[name]
+        checks = checks_on(context.spark, job, plan.inputs[name], taken.kept)
         self.name, self.taken = name, taken
         self.by_headers = job.dedup is not None and job.dedup.by_headers
         self.by_key = isinstance(job.dedup, ByKey)

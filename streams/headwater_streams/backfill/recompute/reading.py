@@ -22,11 +22,21 @@ from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
 
 
-def checks_on(spark: SparkSession, job: Job, schema: T.StructType) -> tuple[Check, ...]:
-    """The checks that send rows of an input to quarantine: of several inputs' those that speak of its columns."""
+def checks_on(
+    spark: SparkSession, job: Job, schema: T.StructType, kept: DataFrame | None
+) -> tuple[Check, ...]:
+    """The checks that send rows of an input to quarantine: of several inputs' those that speak of its columns.
+
+    Args:
+        spark: A session.
+        job: The job.
+        schema: The input's own columns.
+        kept: The rows of the table that it is read from.
+    """
     if len(job.inputs) == 1:
         return job.quarantining
-    return speaking_of(empty(spark, schema), job.quarantining)
+    has_row = kept is not None and ROW in kept.columns
+    return speaking_of(empty(spark, schema, has_row=has_row), job.quarantining)
 
 
 class RawTopic:

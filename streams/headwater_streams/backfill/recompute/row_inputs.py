@@ -57,11 +57,12 @@ class RowInputs:
         self.by_key = isinstance(plan.job.dedup, ByKey)
         self._inputs: dict[str, RawTopic | RawTable] = {}
         for name, declared in plan.job.inputs.items():
-            checks = checks_on(context.spark, plan.job, plan.inputs[name])
+            table = tables.get(name)
+            kept = None if table is None else table.rows
+            checks = checks_on(context.spark, plan.job, plan.inputs[name], kept)
             if isinstance(declared, TopicInput):
                 self._inputs[name] = RawTopic(context, declared, plan.job.dedup, checks)
                 continue
-            table = tables.get(name)
             if table is None and len(plan.job.inputs) == 1:
                 raise NotRecomputableError(f"nothing of {declared.name} was read")
             if table is not None:

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError, LookupKeyError
@@ -104,7 +104,7 @@ class RowPass:
             return inputs[self._names[0]]
         tagged = []
         for place, (name, raw) in enumerate(inputs.items()):
-            located = self._decoder(name, raw.sparkSession).locate(raw)
+            located = self._decoder(name, raw).locate(raw)
             apart = (*ROW_COLUMNS, HEADERS)
             headers = F.col(HEADERS) if HEADERS in located.columns else F.lit(None).cast(HEADERS_TYPE)
             rest = F.struct(*[col(column) for column in located.columns if column not in apart])
@@ -114,7 +114,7 @@ class RowPass:
 
     def located(self, df: DataFrame) -> DataFrame:
         """Records, or an ingest table's rows, with their coordinates; `df` is what `stream` gave."""
-        return df if self._is_union else self._decoder(self._names[0], df.sparkSession).locate(df)
+        return df if self._is_union else self._decoder(self._names[0], df).locate(df)
 
     def coordinates(self, located: DataFrame) -> pa.Table:
         """Where each record first stood, as `operators.dedup.verdicts.judge` wants it."""
@@ -325,13 +325,14 @@ class RowPass:
         headers = [HEADERS] if isinstance(self._job.inputs[name], TopicInput) else []
         return mine.select(*ROW_COLUMNS, *headers, f"{_of(place)}.*")
 
-    def _decoder(self, name: str, spark: SparkSession) -> "RecordDecoder | RowDecoder":
+    def _decoder(self, name: str, rows: DataFrame) -> "RecordDecoder | RowDecoder":
         """The input's decoder; made once."""
         if name not in self._decoders:
             declared, schema = self._job.inputs[name], self._plan.inputs[name]
             checks = self._job.quarantining
             if self._is_union:
-                checks = speaking_of(empty(spark, schema), checks)
+                like = empty(rows.sparkSession, schema, has_row=ROW in rows.columns)
+                checks = speaking_of(like, checks)
             unused = self._plan.unused.get(name, frozenset())
             self._decoders[name] = (
                 RecordDecoder(declared, checks, origin=self._origin, unused=unused)
@@ -341,7 +342,7 @@ class RowPass:
         return self._decoders[name]
 
     def _decoded(self, name: str, located: DataFrame) -> Decoded:
-        decoded = self._decoder(name, located.sparkSession).decode(located)
+        decoded = self._decoder(name, located).decode(located)
         return decoded.with_problem(decoded.frame, sequence_problem()) if self._by_sequence else decoded
 
     def _marked(self, decoded: Decoded, verdicts: pa.Table | None) -> Decoded:
