@@ -1,6 +1,8 @@
 """What a SQL file of streaming tables declares, and what is told of one that is wrong. No session is started."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -132,6 +134,26 @@ def test_sql_grouping_may_name_a_column_that_the_select_computes(tmp_path: Path)
         GROUP BY Customer, window(at, '1 hour')""",
     )
     assert job.target.keys == ("customer", "window_start")
+
+
+@pytest.mark.parametrize(
+    ("computed", "ending"),
+    [
+        ("upper(Carrier)", ", upper(Carrier) AS name, and write GROUP BY name to group by it"),
+        ("max(delay)", ", max(delay) AS name"),
+    ],
+)
+def test_sql_grouping_is_by_the_rows_own_column_and_nothing_else_has_its_name(
+    tmp_path: Path, computed: str, ending: str
+) -> None:
+    text = f"SELECT\n{computed} AS CARRIER, count(*) AS n FROM a.c GROUP BY carrier, window(at, '1 hour')"
+    rows: Any = SimpleNamespace(columns=["carrier", "delay", "at"])
+    with pytest.raises(JobDefinitionError) as error:
+        read_select(Script(tmp_path / "delays.sql", text)).result({"c": rows})
+    assert str(error.value) == (
+        f"{tmp_path}/delays.sql, line 2: GROUP BY CARRIER is by the column CARRIER of the rows, and {computed} would "
+        f"be a second CARRIER: give it another name{ending}"
+    )
 
 
 def test_sql_names_of_arguments_are_taken_in_any_case(tmp_path: Path) -> None:

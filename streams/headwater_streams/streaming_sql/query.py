@@ -190,8 +190,9 @@ class Query:
         if computed:
             columns = [(o.piece.place, F.expr(o.piece.text).alias(o.name)) for o in computed]
             rows = _judged(partial(rows.select, "*"), columns)
-        windowed = group.place.of(lambda: _windowed(rows, group))
         aggregates = [output for output in group.outputs if output.column is None and output not in computed]
+        _require_other_names(aggregates, rows, group.by)
+        windowed = group.place.of(lambda: _windowed(rows, group))
         columns = [(o.piece.place, F.expr(o.piece.text).alias(o.name)) for o in aggregates]
         aggregated = _judged(windowed.agg, columns)
         order = [col(output.column or output.name).alias(output.name) for output in group.outputs]
@@ -215,6 +216,22 @@ def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:
     else:
         window, arguments = (tumbling if len(spans) == 1 else hopping), spans
     return window(rows, time, *arguments, by=by)
+
+
+def _require_other_names(outputs: Sequence[Output], rows: DataFrame, by: Sequence[str]) -> None:
+    """Checks that what is computed behind a grouping has no name of a column that it is by.
+
+    Spark allows it, and groups by the column: several rows of the table would then have one key.
+    """
+    taken = set(map(folded, rows.columns)) & set(map(folded, by))
+    for output in outputs:
+        if folded(output.name) in taken:
+            name, text = output.name, output.piece.text
+            instead = ", and write GROUP BY name to group by it" if output.named else ""
+            output.piece.place.fail(
+                f"GROUP BY {name} is by the column {name} of the rows, and {text} would be a second {name}: give it "
+                f"another name, {text} AS name{instead}"
+            )
 
 
 def _spelled(rows: DataFrame, name: str) -> str:

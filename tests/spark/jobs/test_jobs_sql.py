@@ -218,6 +218,13 @@ def test_sql_what_does_not_fit_a_statement_is_told_with_its_line(
             "line 2: the input 't' feeds state, so it needs event_time => ... and watermark => ...",
         ),
         (
+            (
+                "AS SELECT\nupper(carrier) AS carrier, window_start, count(*) AS n FROM {d} "
+                "GROUP BY carrier, window(at, '1 hour')"
+            ),
+            "line 2: GROUP BY carrier is by the column carrier of the rows, and upper(carrier) would be a second",
+        ),
+        (
             "WITH (mode = 'update', keys = (flight_id)) AS SELECT flight_id FROM {d}",
             (
                 "line 1: a SELECT without GROUP BY adds rows, and its target's mode is 'append'; for the newest row of "
