@@ -176,6 +176,10 @@ def test_rebuild_of_rows_that_have_expired_in_the_input_is_refused() -> None:
     assert refused.error is DataLossError
     assert "rows of silver.step before 1970-01-04T00:00:00Z have expired" in refused.sentence
     assert "--event-time 1970-01-04T00:00:00Z END" in refused.sentence
+    timeless = part({"clicks": hw.table("silver.step")}, result=BOUNDS)
+    assert rebuilt(timeless, expired_us={"silver.step": 3 * day}).sentence.endswith(
+        "backfill plan clean --offsets"
+    )
     assert isinstance(rebuilt(LAST, expired_us={"silver.step": 3 * day}, kept_us=3 * day), RebuildPlan)
     assert not isinstance(rebuilt(LAST, expired_us={"silver.step": 3 * day}, kept_us=2 * day), RebuildPlan)
 

@@ -19,8 +19,7 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from backfill_facts import HOUR, columns, draft, entry, history, part, source
-from headwater_streams.backfill.expired import ExpiredFacts, Kept, without_expired, without_rows
-from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.expired import ExpiredFacts, Kept, Lost, without_expired, without_rows
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.base.extra import Extra
@@ -227,14 +226,16 @@ def test_expired_rows_that_are_several_to_a_record_are_counted_by_their_records(
 
 
 def test_repair_of_rows_whose_input_has_expired_is_refused() -> None:
-    gone = Offsets.of([{"clicks": {0: (0, 3)}}])
-    facts = ExpiredFacts(part=JOB, inputs_us={"bronze.clicks": HORIZON}, gone=gone)
-    refused = without_expired(_repair("row", JOB, ranges={"clicks": {0: (2, 5)}}), facts)
+    planned = _repair("row", JOB, ranges={"clicks": {0: (2, 5)}})
+    facts = ExpiredFacts(part=JOB, inputs_us={"bronze.clicks": HORIZON})
+    assert without_expired(planned, facts) == planned, "no row of the range was made of them"
+    lost = Lost(table="silver.clicks", source="bronze.clicks", rows=2, ranges={"clicks": {0: (2, 4)}})
+    refused = without_expired(planned, replace(facts, lost=[lost]))
     assert isinstance(refused, Refusal)
-    assert "rows of bronze.clicks have expired" in refused.sentence
-    assert "without the offsets clicks 0 [2, 3)" in refused.sentence
-    later = _repair("row", JOB, ranges={"clicks": {0: (3, 5)}})
-    assert without_expired(later, facts) == later
+    assert refused.sentence == (
+        "2 rows of silver.clicks in the range were made of rows of bronze.clicks before 2013-01-02T00:00:00Z, which "
+        "have expired, and cannot be made again: give a range without the offsets clicks 0 [2, 4)"
+    )
 
 
 def test_repair_of_a_join_whose_partners_may_have_expired_is_refused() -> None:

@@ -2,31 +2,39 @@
 
 A row job's repair leaves such rows out and counts them, windows that have expired are no part of a repair's range, and
 a rebuild lets go of them in its shadow before it is proved. Where rows of an input have expired, what was made of them
-cannot be made again, and is left as it is.
+cannot be made again, and is left as it is: a repair may replace any other rows, also those of the same batch.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.refusal import Refusal
+from headwater_streams.backfill.repair.input import first_to_last
 from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.values import Span
 from headwater_streams.base.durations import in_micros
-from headwater_streams.base.ledger_entry import EXPIRED, EXPLODED, spelled
+from headwater_streams.base.extra import Extra
+from headwater_streams.base.ledger_entry import EXPIRED, EXPLODED, Ranges, spelled
 from headwater_streams.base.moments import iso
-from headwater_streams.ledger.expired import expired_before_us, expired_rows
-from headwater_streams.ledger.log import lineage, next_commit
+from headwater_streams.base.plural import quantity
+from headwater_streams.delta.delta_table import read_version
+from headwater_streams.ledger.expired import expired_before_us, expired_rows, is_expiry
+from headwater_streams.ledger.log import Commit, lineage, next_commit
+from headwater_streams.ledger.repairs import repairs_among
 from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.fixed import FixedWindow
 from headwater_streams.plan.plan import JobPlan, Operator
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.sources.coordinates import PLACE, ROW
 from headwater_streams.spark.columns import col
+
+_OF_ROW = "_of_row"
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,23 @@ def kept_of(context: StageContext, part: JobPlan, table: str, version: int | Non
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lost:
+    """Rows of a table that were made of expired rows of another one.
+
+    Attributes:
+        table: The table.
+        source: The other one.
+        rows: How many they are.
+        ranges: Their offsets, from the first to the last of each partition.
+    """
+
+    table: str
+    source: str
+    rows: int
+    ranges: Ranges
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExpiredFacts:
     """What has expired of the tables of a repair.
 
@@ -65,7 +90,7 @@ class ExpiredFacts:
         part: The job.
         kept: What its table keeps.
         inputs_us: Of the tables that it reads, the time before which their rows have expired, microseconds.
-        gone: The offsets of the batches of these tables of which rows have expired.
+        lost: The rows in the range that were made of these.
         partners_us: Of a join, for a table of these, from when on its rows may be partners of the other side's rows in
             the range, microseconds.
     """
@@ -73,7 +98,7 @@ class ExpiredFacts:
     part: JobPlan
     kept: Kept | None = None
     inputs_us: Mapping[str, int] = field(default_factory=dict)
-    gone: Offsets = field(default_factory=lambda: Offsets(pairs={}))
+    lost: Sequence[Lost] = ()
     partners_us: Sequence[tuple[str, int]] = ()
 
 
@@ -97,24 +122,86 @@ def expired_inputs(context: StageContext, part: JobPlan) -> dict[str, int]:
 
 def expired_facts(context: StageContext, part: JobPlan, planned: BackfillPlan) -> ExpiredFacts:
     """What has expired of the tables of a repair that is planned otherwise."""
-    inputs, gone = expired_inputs(context, part), []
-    for name in inputs:
-        entries = [commit.entry for commit in lineage(context.home.table(name)) if commit.entry is not None]
-        lost = expired_rows(entries)
-        gone += [
-            source.ranges
-            for entry in entries
-            if entry.is_batch and lost[entry.generation, entry.batch]
-            for source in entry.sources
-        ]
+    inputs = expired_inputs(context, part)
     kept = kept_of(context, part, planned.target, planned.base_version)
     return ExpiredFacts(
         part=part,
         kept=kept,
         inputs_us=inputs,
-        gone=Offsets.of(gone),
+        lost=[*_lost(context, part, planned, inputs)],
         partners_us=[*_partners_us(context, part, planned, inputs)],
     )
+
+
+def _lost(
+    context: StageContext, part: JobPlan, planned: BackfillPlan, tables: Mapping[str, int]
+) -> Iterator[Lost]:
+    """See `ExpiredFacts`; of the tables named alone, each with the time before which its rows have expired."""
+    if planned.kind == "window":
+        return
+    ranges = planned.lefts if planned.kind == "join" else planned.ranges
+    for side, of_side in ((planned.pinned, ranges), (planned.partner, planned.rights)):
+        if side is None or side.table not in tables:
+            continue
+        history = lineage(context.home.table(side.table))
+        gone = _of_expired_batches(history).inside(of_side)
+        if not gone.count:
+            continue
+        in_range = gone.reach() & gone.condition() & planned.affected.condition()
+        held = pinned_table(context, side).filter(gone.reach() & gone.condition())
+        for name, own in planned.parts.items():
+            rows = read_version(context.spark, context.home.table(name), own.base_version).filter(in_range)
+            below = part.exploding[name].below if name in part.exploding else 0
+            rows = _without_source(rows, held, below or 1)
+            # A repair of that table may have taken rows out, too, which this one is to follow.
+            by = _expired_by(history)
+            if _was_mended(history) and dict(rows.dtypes).get(by) == "timestamp":
+                rows = rows.filter(F.unix_micros(col(by)) < tables[side.table])
+            count = rows.count()
+            if count:
+                yield Lost(table=name, source=side.table, rows=count, ranges=first_to_last(rows))
+
+
+def _of_expired_batches(history: Sequence[Commit]) -> Offsets:
+    """The offsets of the batches of which rows have expired."""
+    entries = [commit.entry for commit in history if commit.entry is not None]
+    expired = expired_rows(entries)
+    return Offsets.of(
+        source.ranges
+        for entry in entries
+        if entry.is_batch and expired[entry.generation, entry.batch]
+        for source in entry.sources
+    )
+
+
+def _expired_by(history: Sequence[Commit]) -> str:
+    """The column by which rows of a table have expired."""
+    entries = (commit.entry for commit in history if is_expiry(commit.entry))
+    return [Extra.EXPIRED_BY.of(entry) for entry in entries if entry is not None][-1]
+
+
+def _was_mended(history: Sequence[Commit]) -> bool:
+    """Whether rows of a table went by something else than their age."""
+    repairs, others = repairs_among(history), (c for c in history if not is_expiry(c.entry))
+    # Of commits whose log files are gone it is not known what they removed, but a repair's entry is kept.
+    return bool(repairs) or any(commit.data_changed and commit.removed_files for commit in others)
+
+
+def _without_source(rows: DataFrame, held: DataFrame, below: int) -> DataFrame:
+    """The rows that were made of rows of a table which it does not hold.
+
+    Args:
+        rows: The rows.
+        held: What the table holds.
+        below: By what the place of a row of the table in its record was multiplied in those that were made of it.
+    """
+    names = [*PLACE]
+    if ROW in held.columns and ROW in rows.columns:
+        place = F.coalesce(F.col(ROW), F.lit(0))
+        rows = rows.withColumn(_OF_ROW, place - place % below)
+        held = held.withColumn(_OF_ROW, place * below)
+        names.append(_OF_ROW)
+    return rows.join(held.select(*names), names, "left_anti")
 
 
 def _partners_us(
@@ -142,12 +229,12 @@ def without_expired(planned: BackfillPlan, facts: ExpiredFacts) -> BackfillPlan 
     """The plan without what has expired; refused where that is all, or where what it reads has expired."""
     if planned.kind == "window":
         return _windows(planned, facts)
-    lost = facts.gone.inside(planned.ranges)
-    if facts.inputs_us and lost.count:
-        tables = ", ".join(facts.inputs_us)
+    for lost in facts.lost:
+        of = f"of {lost.table} in the range"
         return Refusal(
-            f"rows of {tables} have expired of which {planned.target} has rows in the range, and these cannot be made "
-            f"again: give a range without the offsets {', '.join(spelled(lost.spans))}"
+            f"{quantity(lost.rows, f'row {of} was', f'rows {of} were')} made of rows of {lost.source} before "
+            f"{iso(facts.inputs_us[lost.source])}, which have expired, and cannot be made again: give a range without "
+            f"the offsets {', '.join(spelled(lost.ranges))}"
         )
     for table, since_us in facts.partners_us:
         if since_us < facts.inputs_us[table]:

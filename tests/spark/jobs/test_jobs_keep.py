@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
-from headwater_streams.backfill import BackfillError
+from headwater_streams.backfill import BackfillError, BackfillPlan
 from headwater_streams.base.extra import Extra
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.plan.job import Job, bind
@@ -196,3 +196,58 @@ def test_a_repair_that_keeps_no_row_of_an_expired_table_accounts_for_all(
         backfill.swap(context, planned.id)
         assert driver.rows(TABLE, "n") == rows
         assert driver.audit() == []
+
+
+def loud(*, factor: int = 1) -> Job:
+    @hw.job(name="loud", target=hw.delta("silver.loud"))
+    def copied(kept: DataFrame) -> DataFrame:
+        return kept
+
+    @hw.job(name="loud", target=hw.delta("silver.loud"))
+    def multiplied(kept: DataFrame) -> DataFrame:
+        return kept.withColumn("n", F.col("n") * F.lit(factor))
+
+    return bind(copied if factor == 1 else multiplied)
+
+
+def swap(driver: JobDriver, planned: BackfillPlan, job: Job) -> None:
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job, recompute="all")
+    assert verdict.passed, verdict.findings
+    backfill.swap(driver.context, planned.id)
+    assert driver.audit() == []
+
+
+@pytest.mark.parametrize("partition_by", [[], ["days(at)"]], ids=["one folder", "days"])
+def test_what_was_not_made_of_expired_rows_is_repaired_beside_it(
+    spark: SparkSession, tmp_path: Path, partition_by: list[str]
+) -> None:
+    """Of the batch with the records 0 to 2 the last alone is kept, of that with 3 and 4 the first."""
+    driver = JobDriver(spark, tmp_path, [job(partition_by=partition_by), loud()])
+    three_batches(driver)
+    context, mended = driver.context, loud(factor=100)
+    assert driver.rows("silver.loud", "_offset", "n") == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
+    with pytest.raises(
+        BackfillError,
+        match=r"3 rows of silver.loud in the range were made of rows of silver.events before 2013-02-08T00:00:00Z, "
+        r"which have expired, and cannot be made again: give a range without the offsets events 0 \[0, 5\)",
+    ):
+        backfill.plan(context, mended)
+    with pytest.raises(BackfillError, match=r"1 row of silver.loud in the range was made of .* 0 \[1, 2\)"):
+        backfill.plan(context, mended, offsets={"events": {0: (1, 4)}})
+    swap(driver, backfill.plan(context, mended, event_time=(event(50, 0)["at"], event(100, 0)["at"])), mended)
+    assert driver.rows("silver.loud", "_offset", "n") == [(0, 0), (1, 1), (2, 200), (3, 300), (4, 4)]
+
+
+def test_a_repair_follows_one_of_a_table_that_has_expired_in_part(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    @hw.job(name="clean", target=hw.delta(TABLE, keep="60 days"), dedup=hw.by_offset())
+    def fewer(events: DataFrame) -> DataFrame:
+        return events.filter("n <> 2")
+
+    driver = JobDriver(spark, tmp_path, [job(), loud()])
+    three_batches(driver)
+    for mended in (bind(fewer), loud()):
+        swap(driver, backfill.plan(driver.context, mended, offsets={"events": {0: (2, 4)}}), mended)
+    assert driver.rows("silver.loud", "_offset", "n") == [(0, 0), (1, 1), (3, 3), (4, 4)]

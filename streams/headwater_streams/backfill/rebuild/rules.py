@@ -172,9 +172,11 @@ def _expired(facts: RebuildFacts) -> Refusal | None:
     if not lost:
         return None
     table, since = max(lost, key=lambda name: lost[name]), iso(max(lost.values()))
+    timed = all(declared.event_time for declared in facts.part.job.inputs.values())
+    given = f"--event-time {since} END" if timed else "--offsets"
     return Refusal(
         f"rows of {table} before {since} have expired, and what {facts.part.job.target.name} has of them cannot be "
-        f"made again; what came since can be repaired: headwater backfill plan {facts.job} --event-time {since} END",
+        f"made again; what came since can be repaired: headwater backfill plan {facts.job} {given}",
         DataLossError,
     )
 
