@@ -281,6 +281,10 @@ def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Pat
             "line 2: d is not in GROUP BY, and no aggregate; GROUP BY has c: add it there, or write max(d) AS name",
         ),
         (
+            "CREATE STREAMING TABLE a.b AS SELECT c, max(d) m,\nmin(d) M FROM a.c GROUP BY c, window(t, '1 hour')",
+            "line 2: the result has two columns named 'M'; rename one",
+        ),
+        (
             "CREATE STREAMING TABLE a.b AS\nSELECT * FROM a.c x GROUP BY c, window(t, '1 hour')",
             "line 2: SELECT * does not say what is grouped; name the columns, those of GROUP BY among them",
         ),

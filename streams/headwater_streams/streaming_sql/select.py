@@ -8,7 +8,7 @@ from typing import NoReturn
 from sqlglot.tokens import Token
 
 from headwater_streams.base.condition import has_aggregate
-from headwater_streams.base.names import folded
+from headwater_streams.base.names import folded, named_twice
 from headwater_streams.operators.joins.interval import How
 from headwater_streams.sources.inputs import TableInput, TopicInput, table
 from headwater_streams.streaming_sql.calls import argument, call, items_of
@@ -253,6 +253,10 @@ def _group(
                 "in a job before. A comma"
             )
     outputs = tuple(_output(script, item, by, bool(window), qualifiers) for item in items)
+    twice = named_twice(output.name for output in outputs)
+    if twice is not None:
+        last = next(output for output in reversed(outputs) if output.name == twice)
+        last.piece.place.fail(f"the result has two columns named {twice!r}; rename one")
     return Group(tuple(by), window, outputs, place)
 
 
