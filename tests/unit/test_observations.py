@@ -50,12 +50,13 @@ def _observed(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any] | Exception
 
     monkeypatch.setattr(observations, "Observation", Observation)
     rows: Any = _Rows()
-    return Observed(rows, []), rows
+    observed = Observed()
+    assert observed.over(rows) == "rows on their way"
+    return observed, rows
 
 
 def test_observed_gives_what_was_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     observed, rows = _observed(monkeypatch, {"held": 2})
-    assert observed.rows == "rows on their way"
     assert observed.get() == {"held": 2}
     assert rows.passes == 0
 

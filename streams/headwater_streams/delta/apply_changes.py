@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.names import is_reserved
@@ -20,6 +20,7 @@ from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.delta.history import history, newest
 from headwater_streams.delta.live_files import LiveFile
 from headwater_streams.delta.scd_target import CHANGES, DELETED, ScdTarget
+from headwater_streams.spark.observations import Observed
 
 _ROWS_PER_TASK = 200_000  # a second of a core's work, or less
 _IS_CHANGED = "_is_changed"
@@ -79,11 +80,11 @@ def apply_changes(
     else:
         values = [n for n in changes.schema.fieldNames() if not is_reserved(n)]
         result = history(all_events, names, target.sequence_by, target.tracked(values))
-    after, before = Observation(), Observation()
-    rows = result.observe(after, F.sum(CHANGES).alias("held"))
+    after, before = Observed(), Observed()
+    rows = after.over(result, F.sum(CHANGES).alias("held"))
     if touched:
         marked = present.join(changed_keys, names, "left")
-        marked = marked.observe(before, F.sum(F.when(F.col(_IS_CHANGED), F.col(CHANGES))).alias("held"))
+        marked = before.over(marked, F.sum(F.when(F.col(_IS_CHANGED), F.col(CHANGES))).alias("held"))
         rest = marked.filter(F.col(_IS_CHANGED).isNull()).drop(_IS_CHANGED)
         rows = rest.unionByName(rows, allowMissingColumns=True)
     tasks = max(1, sum(file.rows for file in (*event_files, *touched)) // _ROWS_PER_TASK)
@@ -91,5 +92,5 @@ def apply_changes(
     return Applied(files, touched, _sum(after) - (_sum(before) if touched else 0))
 
 
-def _sum(observed: Observation) -> int:
-    return int(dict(observed.get).get("held") or 0)  # absent where no row flowed
+def _sum(observed: Observed) -> int:
+    return int(observed.get()["held"] or 0)  # NULL of no rows

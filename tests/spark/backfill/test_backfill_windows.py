@@ -237,3 +237,21 @@ def test_window_backfill_mends_a_window_that_stands_twice(ready: Callable[..., J
     backfill.swap(driver.context, planned.id)
     assert [row[:2] for row in windows(driver)] == [row[:2] for row in CUT]
     assert driver.audit() == []
+
+
+def test_window_backfill_that_keeps_no_row_takes_the_windows_out(ready: Callable[..., JobDriver]) -> None:
+    @hw.job(name="delays", target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"))
+    def none(departed: DataFrame) -> DataFrame:
+        kept = departed.where("1 = 2")  # Spark sees that it is empty
+        return hw.tumbling(kept, "departed_at", "1 hour", by=["carrier"]).agg(
+            F.count("*").alias("departures"), F.max("delay_minutes").alias("max_delay")
+        )
+
+    driver = ready(two_batches, clean, delays)
+    planned = backfill.plan(driver.context, bind(none))
+    backfill.run(driver.context, planned.id, bind(none))
+    verdict = backfill.verify(driver.context, planned.id, bind(none))
+    assert verdict.passed, verdict.findings
+    assert (verdict.accounting["folded"], verdict.accounting["filtered"]) == (0, 6)
+    backfill.swap(driver.context, planned.id)
+    assert windows(driver) == []

@@ -148,6 +148,21 @@ def test_count_windows_account_for_commits_of_their_input_that_brought_no_row(
     assert driver.audit() == []
 
 
+def test_count_windows_of_no_row_commit_their_batches(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("gold.none"), dedup=hw.by_offset())
+    def none(events: DataFrame) -> DataFrame:
+        kept = events.where("1 = 2")  # Spark sees that it is empty
+        return hw.count_window(kept, "at", 2, by=["key"]).agg(F.sum("value").alias("total"))
+
+    driver = drive(none)
+    for minute in (0, 90):
+        driver.send("events", *made_at(minute, minute + 1), timestamp=AT)
+        driver.run()
+    assert driver.rows("gold.none", "total") == []
+    assert driver.accounting("gold.none")["filtered"] == 4
+    assert driver.audit() == []
+
+
 def test_count_windows_streamed_in_any_order_are_those_of_the_definition(
     drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
@@ -144,6 +144,6 @@ class JoinRecomputation:
             )
             for name, rows in given.items()
         }
-        asked = Answering(None, self._written.watermark_us, Observation(), Observation(), Observation())
+        asked = Answering(None, self._written.watermark_us)
         with answering(asked):
             return reveal(self._plan.job.function(**inputs), ROW_COLUMNS)

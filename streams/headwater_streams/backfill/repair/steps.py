@@ -324,8 +324,8 @@ class _RowSteps:
         rows = replayed.results[name]
         if name in self._kept:
             gone = F.count_if(~self._kept[name].condition()).alias("expired")
-            expired[name] = Observed(rows, [gone])
-            rows = expired[name].rows
+            expired[name] = Observed()
+            rows = expired[name].over(rows, gone)
         return self._kept_of(name, rows)
 
     def _kept_of(self, name: str, rows: DataFrame) -> DataFrame:

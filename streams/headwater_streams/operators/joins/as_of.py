@@ -25,11 +25,11 @@ A right row behind that watermark is late. A left row is never late: its answer 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headwater_streams.base.arguments import require_list
@@ -48,6 +48,7 @@ from headwater_streams.operators.recording import is_recording, operator_result,
 from headwater_streams.sources.coordinates import OFFSET, ROW_COLUMNS, SOURCES, SOURCES_TYPE, changing
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
+from headwater_streams.spark.observations import Observed
 
 Direction = Literal["backward", "forward", "nearest"]
 How = Literal["left", "inner"]
@@ -96,9 +97,9 @@ class Answering:
 
     before_us: int | None
     now_us: int | None
-    left: Observation
-    right: Observation
-    answers: Observation
+    left: Observed = field(default_factory=Observed)
+    right: Observed = field(default_factory=Observed)
+    answers: Observed = field(default_factory=Observed)
 
 
 _answering: ContextVar[Answering | None] = ContextVar("headwater_answering", default=None)
@@ -269,8 +270,8 @@ def _final(left: DataFrame, right: DataFrame, spec: AsOf, request: Answering) ->
     """As `_with_answers`, for the left rows whose answers have become final."""
     names = [*ROW_COLUMNS, READ_BEFORE]
     fresh = F.count_if(~F.col(READ_BEFORE)).alias("fresh")
-    lefts = reveal(left, names).observe(request.left, fresh)
-    rights = reveal(right, names).observe(request.right, fresh)
+    lefts = request.left.over(reveal(left, names), fresh)
+    rights = request.right.over(reveal(right, names), fresh)
     now, before = _moment(request.now_us), _moment(request.before_us)
     time = F.col(_TIME)
     # Of the time behind the watermark all rows have come; beyond it a better row may come.
@@ -291,8 +292,8 @@ def _final(left: DataFrame, right: DataFrame, spec: AsOf, request: Answering) ->
     matched = F.col(_FOUND).isNotNull()
     judged = with_answers.withColumn("_answered", is_final & ~was_final)
     answered = F.col("_answered")
-    observed = judged.observe(
-        request.answers,
+    observed = request.answers.over(
+        judged,
         F.count_if(answered & matched).alias("matched"),
         F.count_if(answered & ~matched).alias("unmatched"),
         F.count_if(~read_before & ~answered).alias("waiting"),

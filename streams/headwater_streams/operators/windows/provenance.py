@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.operators.recording import handed
 from headwater_streams.operators.windows.spec import SINCE, WINDOW_KEY, FoldedWindow
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROW_COLUMNS, SOURCES, TOPIC
 from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.observations import Observed
 
 
 def entering(
@@ -30,7 +31,7 @@ def with_sources(
     result: DataFrame,
     spec: FoldedWindow,
     rows: DataFrame,
-    counts: Observation | None = None,
+    counts: Observed | None = None,
     within: Column | None = None,
 ) -> DataFrame:
     """Adds `_sources` to windows and takes `_window_key` from them.
@@ -52,7 +53,7 @@ def with_sources(
         F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end"), F.count(F.lit(1)).alias("_counted")
     )
     if counts is not None:
-        ranges = ranges.observe(counts, F.coalesce(F.sum("_counted"), F.lit(0)).alias("rows"))
+        ranges = counts.over(ranges, F.coalesce(F.sum("_counted"), F.lit(0)).alias("rows"))
     of = F.struct(*[F.col(column).alias(name) for name, column in by.items()])
     one = F.struct(F.col(TOPIC).alias("topic"), F.col(PARTITION).alias("partition"), "start", "end")
     sources = ranges.groupBy(of.alias("_of")).agg(F.sort_array(F.collect_list(one)).alias(SOURCES))

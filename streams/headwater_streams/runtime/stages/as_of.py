@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import parse_duration
@@ -39,6 +39,7 @@ from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_c
 from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.columns import col
 from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.observations import Observed
 from headwater_streams.storage.delta_rows import data_files
 
 _US = timedelta(microseconds=1)
@@ -115,17 +116,17 @@ class AsOfStage:
             for name, split in splits.items()
             for warning in self._inputs[name].judge(batch, split, metrics)
         ]
-        answer = Answering(before_us, now_us, Observation(), Observation(), Observation())
+        answer = Answering(before_us, now_us)
         with answering(answer):
             rows = reveal(self._job.function(**self._frames(inputs, splits, answer)), [*ROW_COLUMNS, SOURCES])
-        gate, judged = CheckGate(self._job, "output"), Observation()
+        gate, judged = CheckGate(self._job, "output"), Observed()
         if gate:
-            rows = rows.observe(judged, *gate.aggregates())
+            rows = judged.over(rows, *gate.aggregates())
         files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
         if gate:
-            gate.judge(judged.get, batch)
+            gate.judge(judged.get(), batch)
             warnings += gate.warnings
-        answers = answer.answers.get
+        answers = answer.answers.get()
         written = answers["matched"] + (answers["unmatched"] if self._spec.how == "left" else 0)
         if files.rows != written:
             raise DataLossError(
@@ -212,12 +213,12 @@ class AsOfStage:
     def _accounting(
         self, metrics: dict[str, Any], splits: dict[str, KeptBatch], answer: Answering
     ) -> dict[str, dict[str, int]]:
-        answers = answer.answers.get
+        answers = answer.answers.get()
         read = {name: observed(metrics, read_metric(name)) for name in self._inputs}
         kept = {name: observed(metrics, read_metric(name), "kept") for name in self._inputs}
         quarantined = {name: splits[name].quarantined if name in splits else 0 for name in self._inputs}
         left, right = self._left_name, self._right_name
-        entered = {left: answer.left.get["fresh"], right: answer.right.get["fresh"]}
+        entered = {left: answer.left.get()["fresh"], right: answer.right.get()["fresh"]}
         return {
             left: {
                 "read": read[left],

@@ -7,7 +7,7 @@ windows that became full.
 
 from functools import partial
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.base.durations import in_micros, parse_duration
@@ -31,6 +31,7 @@ from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns
 from headwater_streams.spark.batch_values import BatchValues
 from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.observations import Observed
 
 
 class CountStage:
@@ -92,27 +93,27 @@ class CountStage:
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate = CheckGate(self._job, "output")
         warnings = self._input.judge(batch, split, metrics)
-        entered, full = Observation(), Observation()
+        entered, full = Observed(), Observed()
 
         def count(rows: DataFrame, _place: Place) -> DataFrame:
-            return rows.observe(entered, F.count(F.lit(1)).alias("rows"))
+            return entered.over(rows, F.count(F.lit(1)).alias("rows"))
 
         place = partial(self._open.place, before=self._watermark, now=watermark)
         with counting(count), placing(place):
             placed = self._job.function(**{self._name: hide(split.in_time, ROW_COLUMNS)})
         terms = [F.count(F.lit(1)).alias("windows"), F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")]
-        windows = reveal(placed, [ROWS, SOURCES]).observe(full, *terms, *gate.aggregates())
+        windows = full.over(reveal(placed, [ROWS, SOURCES]), *terms, *gate.aggregates())
         try:
             files = transaction.write(windows.withColumns(commit_columns(batch, self._generation)))
-            gate.judge(full.get, batch)
+            gate.judge(full.get(), batch)
             parts = self._open.write(batch, self._spec)
         finally:
             self._open.release()
-        folded, emitted = entered.get["rows"], full.get["rows"]
-        if files.rows != full.get["windows"]:
+        folded, emitted = entered.get()["rows"], full.get()["rows"]
+        if files.rows != full.get()["windows"]:
             raise DataLossError(
                 f"job {self._job.name!r}, batch {batch}: {files.rows} windows were written where "
-                f"{full.get['windows']} were full; nothing was committed, and the job can be started again"
+                f"{full.get()['windows']} were full; nothing was committed, and the job can be started again"
             )
         extra = {**late_terms(self._job), **watermark.ledger_extra(), **parts}
         warnings += gate.warnings

@@ -548,8 +548,8 @@ class _Counts:
                 if len(ranges) > 1 or self._of_tables:
                     here &= F.col(TOPIC) == topic
                 terms += [_count(here & c).alias(f"{term}_{i}") for term, c in by_partition.items()]
-        self._observed[where] = observed = Observed(df, [*terms, *more])
-        return observed.rows
+        self._observed[where] = observed = Observed()
+        return observed.over(df, *terms, *more)
 
     def derive(self, table: str, result: DataFrame, name: str) -> bool:
         """Uses the count of what passed of an input for what comes out for a table, if the two must be equal."""

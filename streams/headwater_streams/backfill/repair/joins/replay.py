@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
@@ -312,12 +312,12 @@ class JoinReplay:
         return reveal(result, [*ROW_COLUMNS, SOURCES]), lefts[0].filter(of_left).count
 
     def _answered(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
-        asked = Answering(None, self._watermark_us, Observation(), Observation(), Observation())
+        asked = Answering(None, self._watermark_us)
         hidden = [*ROW_COLUMNS, READ_BEFORE]
         inputs = {n: hide(rows.withColumn(READ_BEFORE, F.lit(False)), hidden) for n, rows in given.items()}
         with answering(asked):
             result = self._plan.job.function(**inputs)
-        return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(asked.left.get["fresh"])
+        return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(asked.left.get()["fresh"])
 
 
 def good_of(decoded: Decoded) -> DataFrame:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
@@ -35,6 +35,7 @@ from headwater_streams.runtime.stages.narrowing import Place
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS
 from headwater_streams.sources.decode import Decoded
 from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.observations import Observed
 
 FIRST_US, LAST_US = "_first_us", "_last_us"
 """The first and the last start of a row's windows, in microseconds; the same where it is in one."""
@@ -106,7 +107,7 @@ class FixedReplay:
         result = self._plan.job.function(**{self._input.name: hide(given, ROW_COLUMNS)})
         result = reveal(result, [ROWS, WINDOW_KEY])
         entering_rows = entering(self._plan.job.function, self._input.name, given)
-        in_windows, within = Observation(), None
+        in_windows, within = Observed(), None
         if self._window.overlapping:
             result = result.filter(affected.of_times(F.unix_micros(f"{WINDOW_KEY}.window_start")))
             within = affected.of_times(F.unix_micros(f"{WINDOW}.start"))
@@ -126,7 +127,7 @@ class FixedReplay:
             seen = counts.first()
             assert seen is not None
             found = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
-            placed = int(in_windows.get["rows"])
+            placed = int(in_windows.get()["rows"])
             if not self._window.overlapping:
                 return found | {"filtered": found["read"] - found["quarantined"] - placed}
             first, last = self._window.first_start(), self._window.last_start()

@@ -12,7 +12,7 @@ before it and reach into it, which it leaves out:
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
@@ -36,6 +36,7 @@ from headwater_streams.sources.coordinates import BATCH, GENERATION, PLACE, ROW_
 from headwater_streams.sources.decode import VALUE, Decoded
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hidden_columns import hide, reveal
+from headwater_streams.spark.observations import Observed
 
 TIME_US = "_time_us"
 """A row's event time, in microseconds."""
@@ -120,7 +121,7 @@ class SessionReplay:
         self._require_named(made)
         result = made.filter(affected.of_times(begins) & self.is_closed())
         late = self.late(rows, result, earlier)
-        in_windows = Observation()
+        in_windows = Observed()
         written = with_sources(result, self._window, entered, in_windows)
         # Steps read rows of sessions that reach from one into the next; each row is counted in the first.
         before = [of.moments for of in backfill.chunks[: chunk.number] if of.moments is not None]
@@ -138,7 +139,7 @@ class SessionReplay:
                 "quarantined": quarantined,
                 "filtered": read - quarantined - folded,
                 "folded": folded,
-                "placed": int(in_windows.get["rows"]),
+                "placed": int(in_windows.get()["rows"]),
                 "late_folded": late.count(),
             }
 
