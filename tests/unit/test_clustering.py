@@ -14,7 +14,7 @@ import headwater as hw
 from backfill_facts import columns, part
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.delta.clustering import Extent, sets_to_sort
-from headwater_streams.delta.delta_table import ensure_table
+from headwater_streams.delta.declared_table import ensure_table
 from headwater_streams.delta.live_files import LiveFile, files_with_bounds
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 from headwater_streams.storage.home import Home

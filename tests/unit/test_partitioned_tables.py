@@ -19,7 +19,8 @@ import headwater as hw
 from headwater_streams.base.errors import IncompatibleTableError
 from headwater_streams.delta.clustering import clustered_by
 from headwater_streams.delta.compaction import compact
-from headwater_streams.delta.delta_table import ensure_table, remove_action
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import remove_action
 from headwater_streams.delta.live_files import all_files, files_with
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.replaced import begins_as_one, is_read_as_one

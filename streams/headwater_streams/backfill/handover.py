@@ -16,7 +16,8 @@ from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry, spelled
 from headwater_streams.base.target import declared_name
-from headwater_streams.delta.delta_table import conflicts, ensure_table
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import conflicts
 from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.delta.live_files import LiveFile
 from headwater_streams.delta.marks import generation_id, last_batch

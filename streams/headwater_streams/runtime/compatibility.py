@@ -17,7 +17,7 @@ from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.errors import IncompatibleStateError, SourceReplacedError
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.target import declared_name
-from headwater_streams.delta.delta_table import column_problems
+from headwater_streams.delta.declared_table import column_problems
 from headwater_streams.ledger.log import last_entry, next_commit
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext

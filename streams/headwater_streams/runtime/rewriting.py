@@ -15,7 +15,8 @@ from pyspark.sql import types as T
 from headwater_streams.base.errors import IncompatibleTableError, StreamsError
 from headwater_streams.base.target import DeltaTarget, declared_name
 from headwater_streams.delta.clustering import clustered_by, in_stretches
-from headwater_streams.delta.delta_table import conflicts, describe_table, read_version
+from headwater_streams.delta.declared_table import describe_table
+from headwater_streams.delta.delta_table import conflicts, read_version
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.laid_out import partitioned
 from headwater_streams.plan.plan import JobPlan

@@ -6,7 +6,7 @@ from headwater_streams.base.errors import IncompatibleTableError
 from headwater_streams.base.layout import PLAIN, Layout
 from headwater_streams.base.names import plain_name, twins
 from headwater_streams.base.target import declared_name
-from headwater_streams.delta.delta_table import (
+from headwater_streams.delta.declared_table import (
     column_problems,
     ensure_table,
     layout_problems_of,

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.delta.delta_table import ensure_table, write_checksums
+from headwater_streams.delta.declared_table import ensure_table, write_checksums
 from headwater_streams.ledger.log import Commit, commits
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.inputs import TopicInput

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.delta.compaction import compact
-from headwater_streams.delta.delta_table import DeltaTransaction, ensure_table
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import DeltaTransaction
 
 SCHEMA = "x DOUBLE, f FLOAT, wide DECIMAL(38,18), s STRING, at TIMESTAMP, inner STRUCT<x: DOUBLE>"
 _LONG, _AT = "x" * 40, datetime(1960, 1, 1, tzinfo=UTC)

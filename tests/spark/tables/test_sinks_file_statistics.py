@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles, ensure_table
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.spark.nullable import as_nullable
 
 _ALIKE = (

@@ -9,7 +9,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from headwater_streams.delta.delta_table import ensure_table, read_version, write_checksums
+from headwater_streams.delta.declared_table import ensure_table, write_checksums
+from headwater_streams.delta.delta_table import read_version
 from headwater_streams.spark.delta_log import snapshot_of
 
 

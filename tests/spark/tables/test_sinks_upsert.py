@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.delta.delta_table import DeltaTransaction, ensure_table
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import DeltaTransaction
 from headwater_streams.delta.marks import last_batch
 from headwater_streams.delta.upsert import upsert_rows
 from headwater_streams.spark.gateway import scala_object

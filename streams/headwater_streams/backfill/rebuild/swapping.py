@@ -30,7 +30,8 @@ from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.layout import partitioned_by
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.delta.delta_table import REBUILT, ensure_table
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import REBUILT
 from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.delta.live_files import all_files
 from headwater_streams.ledger.log import next_commit

@@ -11,7 +11,8 @@ from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.values import FolderRecord
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.base.layout import partitioned_by
-from headwater_streams.delta.delta_table import ensure_table, read_files
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import read_files
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap, live_files
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.storage.delta_files import data_file, partition_columns

@@ -31,7 +31,7 @@ from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.values import FolderRecord
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import quantity
-from headwater_streams.delta.delta_table import ensure_table
+from headwater_streams.delta.declared_table import ensure_table
 from headwater_streams.delta.side import quarantine_schema
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext

@@ -21,13 +21,8 @@ from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.layout import partitioned_by
 from headwater_streams.base.ledger_entry import LedgerEntry
-from headwater_streams.delta.delta_table import (
-    DeltaTransaction,
-    WrittenFiles,
-    ensure_table,
-    read_files,
-    read_version,
-)
+from headwater_streams.delta.declared_table import ensure_table
+from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles, read_files, read_version
 from headwater_streams.delta.side import quarantine_schema, write_side
 from headwater_streams.ledger.repeats import records_in
 from headwater_streams.plan.job import Job
