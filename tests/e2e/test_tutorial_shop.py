@@ -31,13 +31,11 @@ def _apache_kafka(directory: Path, certificate: Path) -> Iterator[str]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
         "inter.broker.listener.name": "PLAINTEXT",
     }
-    try:
-        with apache_kafka.running_kafka(
-            directory, settings, heap="512m", version=apache_kafka.NEWEST, listeners=f"SASL_SSL://{secured}"
-        ):
-            yield secured
-    except apache_kafka.NoKafkaError as error:
-        pytest.skip(str(error))
+    apache_kafka.require_jars(apache_kafka.NEWEST)
+    with apache_kafka.running_kafka(
+        directory, settings, heap="512m", version=apache_kafka.NEWEST, listeners=f"SASL_SSL://{secured}"
+    ):
+        yield secured
 
 
 @pytest.mark.timeout(1800)

@@ -21,8 +21,17 @@ SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 """The logger of clients whose connections may come and go: their callers get an exception instead."""
 
-UNANSWERED = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_AUTHENTICATION", "_SSL")
-"""Names of librdkafka's errors for a request that no broker answered; a broker's own begin with no underscore."""
+UNANSWERED = (
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_TIMED_OUT",
+    "_RESOLVE",
+    "_AUTHENTICATION",
+    "_SSL",
+    "_DESTROY",
+)
+"""Names of librdkafka's errors for a request that no broker answered; a broker's own begin with no underscore. It
+destroys a connection to an address that the next answer does not name any more."""
 _FORBIDDEN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
 
 

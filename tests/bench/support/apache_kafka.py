@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -41,6 +42,14 @@ def kafka_jars(version: str = VERSION) -> Path:
     """
     variable = "HEADWATER_KAFKA_JARS" if version == VERSION else "HEADWATER_NEWEST_KAFKA_JARS"
     return _cached("kafka", variable, version)
+
+
+def require_jars(version: str = VERSION) -> None:
+    """Skips a test where Apache Kafka's jars are not to be had; one whose broker does not start fails."""
+    try:
+        kafka_jars(version)
+    except NoKafkaError as error:
+        pytest.skip(str(error))
 
 
 def streams_jars() -> Path:
