@@ -202,6 +202,7 @@ def _apache_kafka(folder: Path, directory: Path, keys_url: str = "") -> Iterator
             f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{tokens}ValidatorCallbackHandler",
             f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": keys_url,
             f"{prefix}.oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
+            f"{prefix}.oauthbearer.sasl.oauthbearer.expected.issuer": "https://tokens",
         }
     else:
         settings |= {
@@ -299,7 +300,8 @@ def _token_server(key: Path) -> Iterator[str]:
             asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             assert asked["grant_type"] == ["client_credentials"]
             now = int(time.time())
-            claims = {"sub": "alice", "aud": "kafka", "iat": now, "exp": now + 3600, "scope": "all"}
+            claims = {"iss": "https://tokens", "sub": "alice", "aud": "kafka", "scope": "all"}
+            claims |= {"iat": now, "exp": now + 3600}
             head = {"alg": "RS256", "kid": "one"}
             text = ".".join(_base64(json.dumps(each).encode()) for each in (head, claims))
             signature = _openssl("dgst", "-sha256", "-sign", str(key), given=text.encode())
