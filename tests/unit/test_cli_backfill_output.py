@@ -221,7 +221,9 @@ def test_plan_with_nothing_to_do_says_so_and_is_no_error(
         raise backfill.NothingToRepairError(said)
 
     monkeypatch.setattr(backfill, "plan", nothing)
-    monkeypatch.setattr(environment, "one_job", lambda *_: (SimpleNamespace(topic_names=()), "clicks.py:count"))
+    monkeypatch.setattr(
+        environment, "one_job", lambda *_: (SimpleNamespace(topic_names=()), "clicks.py:count")
+    )
     monkeypatch.setattr("headwater.cli.backfill.session_of", lambda *_, **__: nullcontext())
     where = ["backfill", "plan", "clicks.py:count", which, "--home", str(tmp_path)]
     assert main(where) == 0
