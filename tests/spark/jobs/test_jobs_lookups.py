@@ -401,7 +401,7 @@ def test_lookup_of_a_new_job_that_is_stopped_while_its_table_is_filled_does_not_
     driver = drive(*jobs)
     driver.send("opened", {"code": "JFK", "name": "Kennedy", "open": True})
     runner = JobRunner(driver.context, jobs, progress_every_s=None)
-    runner.start(interval_s=0.1, stopping=lambda: True)
+    runner.start(interval_s=0.1, stopping=lambda: "airports_opened" in runner.batches)
     assert list(runner.batches) == ["airports_opened"]
     runner.stop()
     assert not driver.home.table("silver.named").exists()
