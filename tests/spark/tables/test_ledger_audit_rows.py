@@ -101,8 +101,8 @@ def test_audit_counts_where_the_files_of_a_repair_were_removed(ready: Callable[.
     (audit,) = audit_home(driver.home, [NAME])
     assert audit.findings == []
     assert audit.notes[-1] == (
-        f"{NAME}: of 2 commits, part of whose rows a later repair replaced, the files were removed since, so their "
-        "other rows were not looked at"
+        f"{NAME}: of 2 commits, part of whose rows a later repair replaced or have expired, the files were "
+        "removed since, so their other rows were not looked at"
     )
     table(driver).delete("_offset = 4 OR _offset = 9")
     found = driver.audit()
