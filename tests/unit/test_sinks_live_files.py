@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from headwater_streams.delta import live_files
 from headwater_streams.delta.live_files import files_between, files_with
 
 _SCHEMA = pa.schema([("carrier", pa.string()), ("hour", pa.timestamp("us", "UTC")), ("n", pa.int64())])
@@ -174,3 +175,30 @@ def test_files_with_a_key_that_has_a_dot_beside_a_struct_of_that_field(tmp_path:
         assert [each.name for each in files_with(table, 1, pa.table({"a.b": [wanted]}))] == held
     start_us, end_us = (int(_hour(hour).timestamp() * 1e6) for hour in (0, 5))
     assert files_between(table, 1, "t.t", start_us, end_us) == [names[1]]
+
+
+@pytest.mark.parametrize("column", ["hour", "day", "n"])
+def test_keys_of_two_times_open_no_file_of_those_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    opened, holds = list[Path](), live_files._holds
+
+    def noting(file: Path, *more: Any) -> bool:
+        opened.append(file)
+        return holds(file, *more)
+
+    monkeypatch.setattr(live_files, "_holds", noting)
+    hours = [[_hour(day * 24), _hour(day * 24 + 0.9999999)] for day in range(40)]
+    for day, of_day in enumerate(hours):
+        values = {"hour": of_day, "day": [each.date() for each in of_day], "n": [2 * day, 2 * day + 1]}
+        schema = pa.schema([_SCHEMA.field("hour"), ("day", pa.date32()), ("n", pa.int64())])
+        write_deltalake(str(tmp_path / "t"), pa.table(values, schema=schema), mode="append")
+    keys = pa.table(
+        {"hour": [hours[3][1], hours[31][0]], "n": [7, 62]},
+        schema=pa.schema([schema.field("hour"), schema.field("n")]),
+    )
+    keys = keys.append_column(
+        schema.field("day"), pa.array([date(2013, 1, 4), date(2013, 2, 1)], pa.date32())
+    )
+    assert len(files_with(tmp_path / "t", 39, keys.select([column]))) == len(opened) == 2
+    assert files_with(tmp_path / "t", 39, keys.select([column]).slice(0, 0)) == []

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -160,11 +161,25 @@ def _of_partition(actions: pa.Table, column: str) -> bool:
 
 def _may_hold(actions: pa.Table, name: str, values: pa.ChunkedArray) -> Any:
     """The files whose statistics allow one of `values`; all files where the statistics say nothing."""
+    everywhere = pa.array([True] * actions.num_rows, pa.bool_())
     bounded = pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)
-    if not bounded or values.null_count or not len(values):
-        return pa.array([True] * actions.num_rows, pa.bool_())
-    limits = pc.min_max(values)
-    return _reaches_into(actions, name, limits["min"], limits["max"])
+    lower, upper = _statistic(actions, "min", name), _statistic(actions, "max", name)
+    if not bounded or values.null_count or not len(values) or lower is None or upper is None:
+        return everywhere
+    kind, wanted = values.type, np.unique(_numbers(values))
+    least, greatest = (_numbers(pc.cast(each, kind)) for each in (lower, upper))
+    greatest = greatest + (_STATISTICS_STEP_US if pa.types.is_timestamp(kind) else 0)
+    # Keys of two days are in none of the days between: of each file the first key that is not below it decides.
+    places = np.searchsorted(wanted, least)
+    inside = (places < len(wanted)) & (wanted[np.minimum(places, len(wanted) - 1)] <= greatest)
+    return pc.or_(pa.array(inside), pc.or_(pc.is_null(lower), pc.is_null(upper)))
+
+
+def _numbers(values: Any) -> Any:
+    """Whole numbers or times as 64-bit numbers in their unit; 0 for NULL."""
+    if pa.types.is_temporal(values.type):
+        values = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    return np.asarray(values.cast(pa.int64()).fill_null(0))
 
 
 def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greatest: pa.Scalar) -> Any:
