@@ -20,6 +20,7 @@ from headwater.sql import SqlSession
 from headwater_streams.base.errors import CheckFailedError, DataLossError
 from headwater_streams.delta.delta_table import DeltaTransaction
 from headwater_streams.plan.job import bind
+from headwater_streams.runtime.query import JobQuery
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
@@ -295,6 +296,20 @@ def test_row_job_failing_batch_check_commits_nothing(drive: Callable[..., JobDri
     assert driver.rows("silver.plain") == []
 
 
+def run_out(runner: JobRunner) -> JobQuery:
+    """The query of a runner's one job, which has run over what is there now; a runner forgets one that failed."""
+    running: dict[str, JobQuery] = {}
+
+    def look() -> bool:
+        running.update(runner.queries)
+        return False
+
+    with contextlib.suppress(CheckFailedError):
+        runner.run_once(stopping=look)
+    (query,) = running.values()
+    return query
+
+
 @pytest.mark.parametrize("delay", [7, 700], ids=["well", "of a failed batch"])
 def test_row_job_query_that_has_ended_is_let_go_by_both_vms(
     drive: Callable[..., JobDriver], delay: int
@@ -302,10 +317,8 @@ def test_row_job_query_that_has_ended_is_let_go_by_both_vms(
     driver = drive(plain)
     driver.send("departures", event(1, delay_minutes=delay), timestamp=AT)
     runner = JobRunner(driver.context, [bind(plain)], progress_every_s=None)
-    with contextlib.suppress(CheckFailedError):
-        runner.run_once()
+    query = run_out(runner)
     jvm: Any = driver.context.spark._jvm
-    (query,) = runner.queries.values()
     assert (query.failure() is None) == (delay == 7)
     of_jvm = jvm.java.lang.ref.WeakReference(query._query._jsq.streamingQuery())
     of_python = weakref.ref(query)
