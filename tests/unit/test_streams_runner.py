@@ -69,6 +69,7 @@ class Query:
         self.batches, self.is_active, self.is_at_boundary = 0, True, True
         self.error: BaseException | None = None
         self.is_asked, self.is_stopped = False, False
+        self.stop_error: Exception | None = None
 
     def failure(self) -> BaseException | None:
         return self.error
@@ -78,6 +79,8 @@ class Query:
 
     def stop(self) -> None:
         self.is_active, self.is_stopped = False, True
+        if self.stop_error is not None:
+            raise self.stop_error
 
     def wait(self, _timeout_s: float) -> bool:
         self.is_active = self.is_active and not self.once
@@ -269,6 +272,32 @@ def test_runner_once_that_is_stopped_begins_no_other_job(tmp_path: Path) -> None
     runner.run_once(stopping=lambda: next(asked))
     assert runner.started == ["clean"]
     assert runner.outcomes == []
+
+
+@pytest.mark.parametrize(
+    "failure", [CheckFailedError("a check does not hold"), None], ids=["failed", "ended"]
+)
+def test_runner_goes_on_with_the_others_where_a_query_cannot_be_stopped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, failure: Exception | None
+) -> None:
+    """Its session with the coordinator is over, and its lease cannot be given back."""
+    caplog.set_level(logging.WARNING)
+    runner = Runner(tmp_path, clean, revenue, paid, restarts=None)
+    runner.start()
+    runner.watch(0)
+    for name in ("clean", "revenue"):
+        runner.of(name).stop_error = CheckFailedError("no session with the coordinator")
+    runner.of("clean").error, runner.of("clean").is_active = failure, False
+    runner.watch(0.05)
+    assert list(runner.queries) == ["paid"]
+    assert {each.job: each.state for each in runner.outcomes} == {"clean": "failed", "revenue": "blocked"}
+    (why,) = [each.message for each in runner.outcomes if each.job == "clean"]
+    assert ("a check does not hold" if failure else "no session with the coordinator") in why
+    assert "job 'revenue' was not stopped in good order: no session with the coordinator" in caplog.text
+    runner.of("paid").batches = 1
+    runner.watch(0)
+    runner.stop()
+    assert runner.batches["paid"] == 1
 
 
 def test_runner_that_is_not_to_go_on_raises_the_failure_itself(tmp_path: Path) -> None:

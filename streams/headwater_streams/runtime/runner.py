@@ -192,7 +192,7 @@ class JobRunner:
                     query.wait(1)
         self._schedule.stop()
         for query in self._running():
-            query.stop()
+            self._not_stopped(query)
             self._observe(query)
 
     def watch(self, seconds: float) -> None:
@@ -306,7 +306,7 @@ class JobRunner:
         self._act()
         for name, query in list(self.queries.items()):
             if self._schedule.is_stopping(name) and query.is_at_boundary:
-                query.stop()
+                self._not_stopped(query)
                 self._note_batches(query)
                 self._schedule.stopped(name)
                 self._wrap_up(query)
@@ -336,11 +336,14 @@ class JobRunner:
         name, is_active = query.job.name, query.is_active
         failure = query.failure()
         if failure is not None:
-            query.stop()
+            self._not_stopped(query)
             self._note_batches(query)
             self._failed(self._plan(name), failure)
         elif not is_active:
-            query.stop()
+            error = self._not_stopped(query)
+            if error is not None:
+                self._failed(self._plan(name), error)
+                return
             self._note(query, "stopped")
             self._schedule.ended(name)
             self._wrap_up(query)
@@ -351,6 +354,21 @@ class JobRunner:
             if query.batches - self._copied.get(name, 0) >= self._copy_every:
                 self._copied[name] = query.batches
                 self._copy(query.job)
+
+    def _not_stopped(self, query: JobQuery) -> Exception | None:
+        """Stops a query and gives what kept it from that, which is logged: the other jobs go on.
+
+        Raises:
+            Exception: Spark's process has ended.
+        """
+        try:
+            query.stop()
+        except Exception as error:
+            if self._has_lost_spark():
+                raise
+            _log.warning("job %r was not stopped in good order: %s", query.job.name, explain(error))
+            return error
+        return None
 
     def _failed(self, plan: JobPlan, failure: BaseException, *, at_start: bool = False) -> None:
         """Tells the schedule what ended a query, or kept it from starting, and people what follows.
