@@ -19,7 +19,17 @@ from pyspark.sql import types as T
 
 import headwater as hw
 from backfill_facts import HOUR, columns, draft, entry, history, part, source
-from headwater_streams.backfill.expired import ExpiredFacts, Kept, Lost, without_expired, without_rows
+from headwater_streams.backfill.expired import (
+    ExpiredFacts,
+    Horizon,
+    Kept,
+    Lost,
+    expired_inputs,
+    kept_by,
+    without_expired,
+    without_rows,
+)
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.base.extra import Extra
@@ -95,7 +105,7 @@ def _expire(home: Home, **changed: Any) -> LedgerEntry:
     version = DeltaTable(str(table)).version()
     found = [a for file in all_files(table, version) if (a := aged(table, file, "at", HORIZON)) is not None]
     assert all(each.is_whole for each in found)
-    made = replace(expiry_entry(JOB, 1, "silver.clicks", found, HORIZON), **changed)
+    made = replace(expiry_entry(JOB, 1, "silver.clicks", found, HORIZON, column="at"), **changed)
     actions = [{"commitInfo": {"timestamp": 0, "userMetadata": made.to_json()}}]
     actions += [dict(remove_action(each.file)) for each in found]
     log = table / "_delta_log" / f"{version + 1:020d}.json"
@@ -197,6 +207,109 @@ def test_audit_does_not_believe_an_expiry_that_counts_otherwise(home: Home) -> N
     assert ["batch 0" in finding for finding in audit.findings] == [True]
 
 
+def _beside(home: Home, number: int, batch: LedgerEntry, rows: pa.Table | None = None) -> None:
+    """Commits a version with an entry, and rows, as another writer than Spark does."""
+    table = home.table("silver.clicks")
+    if rows is None:
+        (table / "_delta_log" / f"{number:020d}.json").write_text(
+            json.dumps({"commitInfo": {"timestamp": number, "userMetadata": batch.to_json()}})
+        )
+        return
+    properties = CommitProperties(custom_metadata={"userMetadata": batch.to_json()})
+    write_deltalake(str(table), rows, mode="append", partition_by=["day"], commit_properties=properties)
+
+
+def test_what_came_after_the_last_expiry_is_kept_however_old_it_is(home: Home) -> None:
+    path = home.table("silver.clicks")
+    assert kept_by(path, JOB, "silver.clicks", 2) is None
+    _expire(home)
+    _beside(home, 3, _batch(2, 5, 6), _rows(2, 5, 1))
+    before = Offsets.of([{"clicks": {0: (0, 5)}}])
+    made = kept_by(path, JOB, "silver.clicks", 4)
+    assert made == Kept("at", [Horizon(HORIZON, before)])
+    # With keep="1 day" another day goes, and then, with a longer one, a row alone that came late.
+    later = Offsets.of([{"clicks": {0: (0, 6)}}])
+    for number, horizon in ((4, HORIZON + DAY), (5, HORIZON - DAY)):
+        _beside(home, number, expiry_entry(JOB, 1, "silver.clicks", [], horizon, column="at"))
+    made = kept_by(path, JOB, "silver.clicks", 6)
+    assert made == Kept("at", [Horizon(HORIZON + DAY, later)])
+    _beside(home, 6, _batch(3, 6, 8))
+    _beside(home, 7, expiry_entry(JOB, 1, "silver.clicks", [], HORIZON, column="at"))
+    made = kept_by(path, JOB, "silver.clicks", 8)
+    all_of_them = Offsets.of([{"clicks": {0: (0, 8)}}])
+    assert made == Kept("at", [Horizon(HORIZON + DAY, later), Horizon(HORIZON, all_of_them)])
+    assert made.since_us == HORIZON + DAY
+
+
+def test_horizon_is_by_the_column_by_which_rows_have_expired(home: Home) -> None:
+    """The job declared keep_by once, and neither that nor an event time now."""
+    _expire(home)
+    of = part({"clicks": hw.topic("clicks", schema="who STRING, at TIMESTAMP")}, result=JOB.result)
+    assert of.age_column("silver.clicks") is None
+    made = kept_by(home.table("silver.clicks"), of, "silver.clicks", 3)
+    assert made is not None
+    assert made.column == "at"
+
+
+def test_nothing_has_expired_of_a_table_that_was_emptied_since(home: Home) -> None:
+    _expire(home)
+    begun = replace(_batch(-1, 0, 0), kind="generation", generation=2, extra={Extra.ACTION: "rebuild"})
+    _beside(home, 3, begun)
+    assert kept_by(home.table("silver.clicks"), JOB, "silver.clicks", 4) is None
+
+
+def test_what_a_job_reads_has_expired_since_it_read_it_first(home: Home) -> None:
+    """Version 2 of silver.clicks lets go of rows; gold.days has read versions 0 and 1, and is built again of 0 to 2."""
+    _expire(home)
+    of = part({"kept": hw.table("silver.clicks", event_time="at")}, target=hw.delta("gold.days"))
+    context: Any = SimpleNamespace(home=home)
+    log = home.table("gold.days") / "_delta_log"
+    log.mkdir(parents=True)
+
+    def commit(version: int, made: LedgerEntry, folder: Path = log) -> None:
+        info = {"commitInfo": {"timestamp": version, "userMetadata": made.to_json()}}
+        (folder / f"{version:020d}.json").write_text(json.dumps(info))
+
+    def read_until(version: int) -> LedgerEntry:
+        return entry(0, source({"clicks": {0: (0, 5)}}, of="kept", table="silver.clicks", until=version))
+
+    empty = entry(-1, kind="generation", generation=2, extra={Extra.ACTION: "rebuild"})
+    commit(0, read_until(1))
+    assert expired_inputs(context, of) == {"silver.clicks": HORIZON}
+    commit(1, empty)
+    commit(2, read_until(2))
+    assert expired_inputs(context, of) == {}
+    (log / f"{1:020d}.json").write_text("{}")
+    assert expired_inputs(context, of) == {"silver.clicks": HORIZON}
+    commit(3, empty, home.table("silver.clicks") / "_delta_log")
+    assert expired_inputs(context, of) == {}, "silver.clicks was emptied, and holds all rows again"
+
+
+def test_windows_have_one_horizon_and_no_offsets(home: Home) -> None:
+    _expire(home)
+    of = part({"clicks": clicks}, kind="window", result=JOB.result)
+    assert kept_by(home.table("silver.clicks"), of, "silver.clicks", 3) == Kept("at", [Horizon(HORIZON)])
+
+
+def test_rebuild_lets_go_of_the_offsets_alone_that_the_live_table_had(home: Home) -> None:
+    """The record at offset 3 came to the live table after its rows of day 1 had expired, and stands."""
+    table, before = home.table("silver.clicks"), Offsets.of([{"clicks": {0: (0, 3)}}])
+    found = [a for f in all_files(table, 1) if (a := aged(table, f, "at", HORIZON, before)) is not None]
+    assert [each.expired for each in found] == [{(1, 0): 2}]
+    made = expiry_entry(JOB, 1, "silver.clicks", found, HORIZON, column="at", among=before)
+    _expire(home, extra=made.extra)
+    (of_batch_1,) = [f for f in all_files(table, 1) if f.name not in {each.file.name for each in found}][:1]
+    assert of_batch_1.rows == 1
+    kept = kept_by(table, JOB, "silver.clicks", 3)
+    assert kept == Kept("at", [Horizon(HORIZON, before)])
+    # The whole file of day 1 is gone here, so the audit misses the row that the entry does not name.
+    audit = audit_table(home, "silver.clicks")
+    assert audit is not None
+    (finding,) = audit.findings
+    assert "batch 1" in finding
+    assert "1 row is gone: clicks 0 offset 3" in finding
+
+
 def _repair(kind: Any, of: JobPlan, **more: Any) -> BackfillPlan:
     known = history(_batch(0, 0, 3), _batch(1, 3, 5))
     return replace(draft(of, known), kind=kind, **more)
@@ -205,7 +318,7 @@ def _repair(kind: Any, of: JobPlan, **more: Any) -> BackfillPlan:
 def test_repair_of_rows_notes_that_expired_ones_do_not_come_back() -> None:
     planned = _repair("row", JOB, ranges={"clicks": {0: (0, 5)}})
     assert without_expired(planned, ExpiredFacts(part=JOB)) == planned
-    made = without_expired(planned, ExpiredFacts(part=JOB, kept=Kept("at", HORIZON)))
+    made = without_expired(planned, ExpiredFacts(part=JOB, kept=Kept("at", [Horizon(HORIZON)])))
     assert isinstance(made, BackfillPlan)
     assert made.notes[-1] == "rows whose at is before 2013-01-02T00:00:00Z have expired and do not come back"
     assert without_rows({"read": 5, "written": 5, "filtered": 0}, 0) == {
@@ -259,7 +372,7 @@ def test_repair_of_windows_begins_with_the_first_that_is_kept() -> None:
         windows=((0, 6 * HOUR),),
         chunks=tuple(Chunk(number=n, rows=10, span=span) for n, span in enumerate(chunks)),
     )
-    facts = ExpiredFacts(part=of, kept=Kept("window_end", 4 * HOUR))
+    facts = ExpiredFacts(part=of, kept=Kept("window_end", [Horizon(4 * HOUR)]))
     made = without_expired(planned, facts)
     assert isinstance(made, BackfillPlan)
     assert made.windows == ((3 * HOUR, 6 * HOUR),), "the window from 3 to 4 ends at the horizon"
@@ -276,9 +389,9 @@ def test_repair_leaves_out_a_period_whose_first_steps_have_expired() -> None:
     of = part({"clicks": clicks}, kind="window", operator=steps)
     chunk = Chunk(number=0, rows=10, span=(0, 6 * HOUR))
     planned = _repair("window", part({"clicks": clicks}), windows=((0, 6 * HOUR),), chunks=(chunk,))
-    made = without_expired(planned, ExpiredFacts(part=of, kept=Kept("window_end", 4 * HOUR)))
+    made = without_expired(planned, ExpiredFacts(part=of, kept=Kept("window_end", [Horizon(4 * HOUR)])))
     assert isinstance(made, BackfillPlan)
     assert made.windows == ((3 * HOUR, 6 * HOUR),), "none begins at 3"
-    made = without_expired(planned, ExpiredFacts(part=of, kept=Kept("window_end", 3 * HOUR)))
+    made = without_expired(planned, ExpiredFacts(part=of, kept=Kept("window_end", [Horizon(3 * HOUR)])))
     assert isinstance(made, BackfillPlan)
     assert made.windows == ((2 * HOUR, 6 * HOUR),)

@@ -1,16 +1,21 @@
 """What a table has let go of by its age, which no backfill brings back; see `runtime.expiry`.
 
 A row job's repair leaves such rows out and counts them, windows that have expired are no part of a repair's range, and
-a rebuild lets go of them in its shadow before it is proved. Where rows of an input have expired, what was made of them
-cannot be made again, and is left as it is: a repair may replace any other rows, also those of the same batch.
+a rebuild lets go of them in its shadow before it is proved. What has expired is what the ledger says, since the table
+was last built from empty: rows that came after that stand, where `keep` was taken out or lengthened, however old they
+are. Where rows of an input have expired, what was made of them cannot be made again, and is left as it is: a repair may
+replace any other rows, also those of the same batch.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.conditions import any_of
+from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.refusal import Refusal
 from headwater_streams.backfill.repair.input import first_to_last
@@ -20,12 +25,12 @@ from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.values import Span
 from headwater_streams.base.durations import in_micros
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import EXPIRED, EXPLODED, Ranges, spelled
+from headwater_streams.base.ledger_entry import EXPIRED, EXPLODED, LedgerEntry, Ranges, spelled
 from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.expired import expired_before_us, expired_rows, is_expiry
-from headwater_streams.ledger.log import Commit, lineage, next_commit
+from headwater_streams.ledger.log import Commit, lineage, next_commit, since_rebuilt
 from headwater_streams.ledger.repairs import repairs_among
 from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.fixed import FixedWindow
@@ -38,31 +43,103 @@ _OF_ROW = "_of_row"
 
 
 @dataclass(frozen=True)
+class Horizon:
+    """A time before which rows of a table have expired.
+
+    Attributes:
+        since_us: The time, microseconds.
+        among: The offsets whose rows it is of: what came to the table later stands, however old it is. None where rows
+            are of no offsets, as windows.
+    """
+
+    since_us: int
+    among: Offsets | None = None
+
+    def hides(self, other: "Horizon") -> bool:
+        """Whether all that is behind another one is behind this one."""
+        is_among = self.among is None or (
+            other.among is not None and Offsets.union([self.among, other.among]) == self.among
+        )
+        return self.since_us >= other.since_us and is_among
+
+
+@dataclass(frozen=True)
 class Kept:
     """What a table keeps, once something of it has expired.
 
     Attributes:
         column: The column that says how old a row is.
-        since_us: The time from which on rows are kept, microseconds.
+        horizons: What has expired, in the order in which it did; one at least.
     """
 
     column: str
-    since_us: int
+    horizons: Sequence[Horizon]
+
+    @property
+    def since_us(self) -> int:
+        """The time from which on all rows are kept, microseconds."""
+        return max(each.since_us for each in self.horizons)
 
     def condition(self) -> Column:
         """True for a row that is kept, never NULL: one without a time is."""
-        since = F.timestamp_micros(F.lit(self.since_us))
-        return F.coalesce(col(self.column) >= since, F.lit(True))
+        return ~any_of([self._behind(each) for each in self.horizons])
+
+    def _behind(self, horizon: Horizon) -> Column:
+        old = col(self.column) < F.timestamp_micros(F.lit(horizon.since_us))
+        return old if horizon.among is None else old & horizon.among.condition()
 
 
 def kept_of(context: StageContext, part: JobPlan, table: str, version: int | None = None) -> Kept | None:
-    """What one of a job's tables keeps at a version, its newest by default; None where nothing has expired."""
-    column = part.age_column(table)
+    """What one of a job's tables keeps at a version, its newest by default; None where nothing has expired.
+
+    It follows from what its ledger says that has expired, whatever the job declares now.
+    """
     path = context.home.table(table)
-    until = next_commit(path) if version is None else version + 1
-    entries = (commit.entry for commit in lineage(path, until=until) if commit.entry is not None)
-    since_us = expired_before_us(entries)
-    return None if column is None or since_us is None else Kept(column, since_us)
+    return kept_by(path, part, table, next_commit(path) if version is None else version + 1)
+
+
+def kept_by(path: Path, part: JobPlan, table: str, until: int) -> Kept | None:
+    """The same, of the versions before one.
+
+    Args:
+        path: Where the table is.
+        part: The job.
+        table: The table's name.
+        until: The version.
+    """
+    history = since_rebuilt(lineage(path, until=until))
+    expiries = [(place, c.entry) for place, c in enumerate(history) if c.entry and is_expiry(c.entry)]
+    column = _age_column(part, table, expiries[-1][1]) if expiries else None
+    if column is None:
+        return None
+    read = _read_at(history, table) if part.kind == "row" else None
+    horizons: list[Horizon] = []
+    for place, entry in reversed(expiries):
+        since_us, listed = Extra.EXPIRED_BEFORE_US.of(entry), Extra.EXPIRED_AMONG.get(entry)
+        if listed is None and any(later.since_us >= since_us for later in horizons):
+            continue  # the later one is of more batches
+        among = None if read is None else Offsets.of(ranges for at, ranges in read if at < place)
+        horizon = Horizon(since_us, among if listed is None else Offsets.from_json(listed))
+        if not any(later.hides(horizon) for later in horizons):
+            horizons = [*(later for later in horizons if not horizon.hides(later)), horizon]
+    return Kept(column, horizons[::-1])
+
+
+def _age_column(part: JobPlan, table: str, expiry: LedgerEntry) -> str | None:
+    """The column by which rows have expired; the one that is declared now, if the job makes no such column any more."""
+    column = Extra.EXPIRED_BY.of(expiry)
+    return column if column in part.schemas[table].names else part.age_column(table)
+
+
+def _read_at(history: Sequence[Commit], table: str) -> list[tuple[int, Ranges]]:
+    """What the batches of a table read, each with its place among the commits; an offset is of one batch alone."""
+    places = {
+        (c.entry.generation, c.entry.batch): place
+        for place, c in enumerate(history)
+        if c.entry and c.entry.is_batch
+    }
+    batches = TableHistory(history, table).batches()
+    return [(places[each.id.generation, each.id.batch], each.id.ranges) for each in batches]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +184,14 @@ def expired_inputs(context: StageContext, part: JobPlan) -> dict[str, int]:
     found = {}
     read = [
         source
-        for c in lineage(context.home.table(part.job.target.name))
+        for c in since_rebuilt(lineage(context.home.table(part.job.target.name)))
         if c.entry
         for source in c.entry.sources
     ]
     for name in (declared.name for declared in part.job.tables):
         begun = min((each.versions[1] for each in read if each.table == name and each.versions), default=0)
-        later = (c.entry for c in lineage(context.home.table(name)) if c.entry and c.version >= begun)
-        before_us = expired_before_us(later)
+        history = since_rebuilt(lineage(context.home.table(name)))
+        before_us = expired_before_us(c.entry for c in history if c.entry and c.version >= begun)
         if before_us is not None:
             found[name] = before_us
     return found
@@ -143,7 +220,7 @@ def _lost(
     for side, of_side in ((planned.pinned, ranges), (planned.partner, planned.rights)):
         if side is None or side.table not in tables:
             continue
-        history = lineage(context.home.table(side.table))
+        history = since_rebuilt(lineage(context.home.table(side.table)))
         gone = _of_expired_batches(history).inside(of_side)
         if not gone.count:
             continue

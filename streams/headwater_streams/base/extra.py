@@ -171,6 +171,10 @@ class Extra:
     """The column that says how old a row is."""
     EXPIRED = Key[Sequence[Sequence[int]]]("expired")
     """The rows of each batch that are gone: `[generation, batch, rows]`."""
+    EXPIRED_AMONG = Key[Sequence[Sequence[Any]]]("expired_among")
+    """In the shadow of a rebuild: the offsets whose rows are gone where they are before that time, `[topic, partition,
+    start, end]`; the others came to the live table after its rows had expired. Without it, those of all batches before
+    the entry."""
 
     # Repairs.
 

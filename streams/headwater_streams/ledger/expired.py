@@ -1,11 +1,13 @@
 """What a table has let go of by its age, as its ledger says; see `runtime.expiry`."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import EXPIRY, LedgerEntry
 
+Stretches = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+"""Half-open stretches of offsets, by topic and partition."""
 BatchId = tuple[int | None, int | None]
 """A batch's generation and number; of rows that no batch wrote, nothing."""
 
@@ -34,3 +36,14 @@ def expired_before_us(entries: Iterable[LedgerEntry]) -> int | None:
         (Extra.EXPIRED_BEFORE_US.of(entry) for entry in entries if Extra.EXPIRED_BEFORE_US.is_in(entry)),
         default=None,
     )
+
+
+def expired_among(entry: LedgerEntry) -> Stretches | None:
+    """The offsets whose rows an expiry looked at; None for those of all batches before it."""
+    listed = Extra.EXPIRED_AMONG.get(entry)
+    if listed is None:
+        return None
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for topic, partition, start, end in listed:
+        found.setdefault((topic, partition), []).append((start, end))
+    return found

@@ -16,9 +16,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.base.errors import DataLossError
@@ -31,7 +33,7 @@ from headwater_streams.ledger.log import last_entry
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sources.coordinates import BATCH, GENERATION, ROWS
+from headwater_streams.sources.coordinates import BATCH, GENERATION, PLACE, ROWS
 from headwater_streams.spark.columns import col
 from headwater_streams.storage.delta_files import data_file, reading
 from headwater_streams.storage.delta_log import has_versions
@@ -40,6 +42,19 @@ from headwater_streams.storage.delta_rows import data_files
 _log = logging.getLogger(__name__)
 _US_PER_MS, _US_PER_S = 1_000, 1_000_000
 _STEPS_US = tuple(seconds * _US_PER_S for seconds in (86_400, 3_600, 60))  # a day, an hour, a minute
+
+
+class SomeOffsets(Protocol):
+    """Some offsets of some partitions, as `backfill.offsets` has them."""
+
+    def condition(self) -> Column:
+        """True where a row's coordinates are among them, never NULL."""
+
+    def mask(self, coordinates: pa.Table) -> pa.Array:
+        """True at the rows of a table `_topic, _partition, _offset` that are among them."""
+
+    def to_json(self) -> list[list[Any]]:
+        """Each stretch as `[topic, partition, start, end]`."""
 
 
 def horizon_of(newest_us: int, keep_us: int) -> int:
@@ -91,18 +106,31 @@ class Aged:
         return self.rows == self.file.rows
 
 
-def aged(table: Path, file: LiveFile, column: str, horizon_us: int) -> Aged | None:
-    """A file as it is at a horizon; None where all of its rows are kept. A row without a time is."""
+def aged(
+    table: Path, file: LiveFile, column: str, horizon_us: int, among: SomeOffsets | None = None
+) -> Aged | None:
+    """A file as it is at a horizon; None where all of its rows are kept. A row without a time is.
+
+    Args:
+        table: Where the table is.
+        file: The file.
+        column: The column that says how old a row is.
+        horizon_us: The time before which rows have expired, microseconds.
+        among: The offsets whose rows have; those of all by default.
+    """
     dataset = data_files([data_file(table, file.name)])
     names = set(dataset.schema.names)
     if column not in names:
         return None
     horizon = pa.scalar(horizon_us, pa.timestamp("us", "UTC"))
     counted = [ROWS] if ROWS in names else []
+    places = [*PLACE] if among is not None else []
     with reading(table):
         rows = dataset.to_table(
-            [GENERATION, BATCH, *counted], filter=pc.field(column).cast(horizon.type) < horizon
+            [GENERATION, BATCH, *counted, *places], filter=pc.field(column).cast(horizon.type) < horizon
         )
+    if among is not None:
+        rows = rows.filter(among.mask(rows.select(places)))
     if not rows.num_rows:
         return None
     of_batches = rows.group_by([GENERATION, BATCH]).aggregate([([], "count_all")]).to_pylist()
@@ -111,9 +139,26 @@ def aged(table: Path, file: LiveFile, column: str, horizon_us: int) -> Aged | No
 
 
 def expiry_entry(
-    plan: JobPlan, generation: int, table: str, found: Sequence[Aged], horizon_us: int
+    plan: JobPlan,
+    generation: int,
+    table: str,
+    found: Sequence[Aged],
+    horizon_us: int,
+    *,
+    column: str,
+    among: SomeOffsets | None = None,
 ) -> LedgerEntry:
-    """What the commit says that lets go of rows of some files."""
+    """What the commit says that lets go of rows of some files; see `expire`.
+
+    Args:
+        plan: The job.
+        generation: The generation that it runs in.
+        table: The table.
+        found: The files, each with what has expired of it.
+        horizon_us: The time before which rows have expired, microseconds.
+        column: The column that says how old a row is.
+        among: The offsets whose rows have.
+    """
     of_batches: Counter[BatchId] = Counter()
     for each in found:
         of_batches.update(each.expired)
@@ -131,8 +176,9 @@ def expiry_entry(
         fingerprint=plan.job.fingerprint,
         extra={
             Extra.EXPIRED_BEFORE_US: horizon_us,
-            Extra.EXPIRED_BY: _column(plan, table),
+            Extra.EXPIRED_BY: column,
             Extra.EXPIRED: listed,
+            **({Extra.EXPIRED_AMONG: among.to_json()} if among is not None else {}),
         },
     )
 
@@ -176,8 +222,26 @@ class Expiry:
             self._context.step(self._plan.job.name, "after expiry", batch)
 
 
-def expire(context: StageContext, plan: JobPlan, generation: int, table: str, horizon_us: int) -> int:
+def expire(
+    context: StageContext,
+    plan: JobPlan,
+    generation: int,
+    table: str,
+    horizon_us: int,
+    *,
+    column: str | None = None,
+    among: SomeOffsets | None = None,
+) -> int:
     """Lets go of the rows of a table that are older than a horizon, by one commit; of none where there are none.
+
+    Args:
+        context: The session, the home.
+        plan: The job.
+        generation: The generation that it runs in.
+        table: The table.
+        horizon_us: The time before which rows have expired, microseconds.
+        column: The column that says how old a row is; the one that the job declares by default.
+        among: The offsets whose rows have, which the entry then names; those of all by default.
 
     Returns:
         How many they were.
@@ -185,20 +249,23 @@ def expire(context: StageContext, plan: JobPlan, generation: int, table: str, ho
     Raises:
         DataLossError: The rows that stay are not as many as were counted; nothing is committed.
     """
-    path, column = context.home.table(table), _column(plan, table)
+    path, by = context.home.table(table), column or _column(plan, table)
     if not has_versions(path):
         return 0
     transaction = context.transaction(path)
-    near = set(files_between(path, transaction.version, column, None, horizon_us))
+    near = set(files_between(path, transaction.version, by, None, horizon_us))
     if not near:
         return 0
     files = (file for file in transaction.all_files() if file.name in near)
-    found = [each for file in files if (each := aged(path, file, column, horizon_us)) is not None]
+    found = [each for file in files if (each := aged(path, file, by, horizon_us, among)) is not None]
     if not found:
         return 0
+    expired = col(by) < F.timestamp_micros(F.lit(horizon_us))
+    if among is not None:
+        expired &= among.condition()
     mixed = [each for each in found if not each.is_whole]
-    written = _rest(transaction, mixed, column, horizon_us) if mixed else None
-    entry = expiry_entry(plan, generation, table, found, horizon_us)
+    written = _rest(transaction, mixed, expired) if mixed else None
+    entry = expiry_entry(plan, generation, table, found, horizon_us, column=by, among=among)
     transaction.commit(
         f"{plan.job.name}/expiry",
         horizon_us // _US_PER_S,
@@ -209,11 +276,10 @@ def expire(context: StageContext, plan: JobPlan, generation: int, table: str, ho
     return entry.totals["expired"]
 
 
-def _rest(transaction: DeltaTransaction, mixed: Sequence[Aged], column: str, horizon_us: int) -> WrittenFiles:
+def _rest(transaction: DeltaTransaction, mixed: Sequence[Aged], expired: Column) -> WrittenFiles:
     """Writes the rows that stay of files of which others go."""
     rows = transaction.read([each.file for each in mixed])
-    expired = F.coalesce(col(column) < F.timestamp_micros(F.lit(horizon_us)), F.lit(False))
-    written = transaction.write(rows.filter(~expired))
+    written = transaction.write(rows.filter(~F.coalesce(expired, F.lit(False))))
     expected = sum(each.file.rows - each.rows for each in mixed)
     if written.rows != expected:
         raise DataLossError(

@@ -20,6 +20,8 @@ from headwater_streams.backfill import BackfillError, BackfillPlan
 from headwater_streams.base.extra import Extra
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.plan.job import Job, bind
+from headwater_streams.runtime.generations import begin_generation
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 TABLE = "silver.events"
@@ -251,3 +253,55 @@ def test_a_repair_follows_one_of_a_table_that_has_expired_in_part(
     for mended in (bind(fewer), loud()):
         swap(driver, backfill.plan(driver.context, mended, offsets={"events": {0: (2, 4)}}), mended)
     assert driver.rows("silver.loud", "_offset", "n") == [(0, 0), (1, 1), (3, 3), (4, 4)]
+
+
+def _unlimited(*, factor: int = 1) -> Job:
+    @hw.job(name="clean", target=hw.delta(TABLE), dedup=hw.by_offset())
+    def clean(events: DataFrame) -> DataFrame:
+        return events.withColumn("n", F.col("n") * F.lit(1))
+
+    @hw.job(name="clean", target=hw.delta(TABLE), dedup=hw.by_offset())
+    def multiplied(events: DataFrame) -> DataFrame:
+        return events.withColumn("n", F.col("n") * F.lit(100))
+
+    return bind(clean if factor == 1 else multiplied)
+
+
+@pytest.mark.story
+def test_rows_that_came_after_keep_was_taken_out_stand_and_a_job_rebuild_brings_back_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    before = JobDriver(spark, tmp_path, [job()])
+    three_batches(before)
+    assert before.rows(TABLE, "n") == [(2,), (3,)]
+    driver, mended = JobDriver(spark, tmp_path, [_unlimited()]), _unlimited(factor=100)
+    driver.send("events", event(120, 5), event(2, 6), timestamp=at(120))
+    driver.run()
+    assert driver.rows(TABLE, "n") == [(2,), (3,), (5,), (6,)], "of day 2, and it stands"
+    context = driver.context
+
+    planned = backfill.plan(context, mended, offsets={"events": {0: (0, 7)}})
+    swap(driver, planned, mended)
+    assert driver.rows(TABLE, "n") == [(200,), (300,), (500,), (600,)]
+    backfill.rollback(context, planned.id)
+
+    rebuilt = backfill.plan_rebuild(context, mended)
+    backfill.run(context, rebuilt.id, mended)
+    verdict = backfill.verify(context, rebuilt.id, mended, recompute="all")
+    assert verdict.passed, verdict.findings
+    backfill.swap(context, rebuilt.id)
+    assert driver.audit() == []
+    assert driver.rows(TABLE, "n") == [(200,), (300,), (500,), (600,)]
+    planned = backfill.plan(context, _unlimited(), offsets={"events": {0: (0, 7)}})
+    swap(driver, planned, _unlimited())
+    assert driver.rows(TABLE, "n") == [(2,), (3,), (5,), (6,)]
+
+    (plan,) = plan_jobs(context, [mended])
+    begin_generation(context, plan, "rebuild")
+    driver = JobDriver(spark, tmp_path, [mended])
+    driver.run()
+    everything = [(n * 100,) for n in range(7)]
+    assert driver.rows(TABLE, "n") == everything
+    planned = backfill.plan(driver.context, mended, offsets={"events": {0: (0, 7)}})
+    swap(driver, planned, mended)
+    assert driver.rows(TABLE, "n") == everything

@@ -97,8 +97,11 @@ def _let_go(context: StageContext, shadow: StageContext, planned: RebuildPlan, f
     """Lets go in the shadow of what has expired in the live tables: a rebuild does not bring it back."""
     for name in found.schemas:
         kept = kept_of(context, found, name) if has_versions(context.home.table(name)) else None
-        if kept is not None:
-            expire(shadow, found, planned.generation, name, kept.since_us)
+        if kept is None:
+            continue
+        for horizon in kept.horizons:
+            generation, before_us = planned.generation, horizon.since_us
+            expire(shadow, found, generation, name, before_us, column=kept.column, among=horizon.among)
 
 
 def shadow_context(context: StageContext, folder: BackfillFolder, planned: RebuildPlan) -> StageContext:

@@ -16,7 +16,7 @@ from headwater_streams.base.ledger_entry import EXPLODED, LedgerEntry
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.table_audit import TableAudit
-from headwater_streams.ledger.expired import expired_before_us, expired_rows
+from headwater_streams.ledger.expired import expired_among, expired_rows
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.repeats import more_than_once
@@ -39,6 +39,7 @@ _Coordinates = tuple[str | None, int | None, int | None, int | None]
 _ROW = pa.field("_row", pa.int64())
 _PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
 _GENERATION = pa.field("_generation", pa.int32())
+_TIME = pa.timestamp("us", "UTC")
 _Pairs = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 """Half-open stretches of offsets, by topic and partition."""
 
@@ -245,13 +246,27 @@ def _written(path: Path, commit: Commit, places: pa.Schema, expiries: Sequence[C
     # The commits of a rebuild's shadow all came to the table with one version.
     at = (commit.version, commit.timestamp_ms)
     later = [e.entry for e in expiries if e.entry is not None and (e.version, e.timestamp_ms) > at]
-    before_us = expired_before_us(later)
-    if before_us is None:
-        return data_files(files, written).to_table()
-    time = pa.field(Extra.EXPIRED_BY.of(later[-1]), pa.timestamp("us", "UTC"))
-    age, before = pc.field(time.name), pa.scalar(before_us, time.type)
-    kept = data_files(files, written.append(time)).to_table(filter=age.is_null() | (age >= before))
-    return kept.select(written.names)
+    rows = data_files(files, _with_ages(written, later)).to_table()
+    for entry in later:
+        rows = rows.filter(pa.array(~_expired_at(rows, entry)))
+    return rows.select(written.names)
+
+
+def _with_ages(places: pa.Schema, expiries: Sequence[LedgerEntry]) -> pa.Schema:
+    """The columns, and those by which rows have expired."""
+    for name in dict.fromkeys(Extra.EXPIRED_BY.of(entry) for entry in expiries):
+        places = places.append(pa.field(name, _TIME))
+    return places
+
+
+def _expired_at(rows: pa.Table, expiry: LedgerEntry) -> np.ndarray:
+    """True at the rows that an expiry let go of, and at older ones, which were not there any more."""
+    horizon = pa.scalar(Extra.EXPIRED_BEFORE_US.of(expiry), _TIME)
+    old: np.ndarray = pc.fill_null(pc.less(rows[Extra.EXPIRED_BY.of(expiry)], horizon), False).to_numpy()
+    among = expired_among(expiry)
+    if among is not None:
+        old = old & inside(rows, among)
+    return old
 
 
 def _name_difference(
