@@ -1,7 +1,8 @@
 """What `headwater jobs check` finds of each job; one that is wrong does not keep the others from being looked at."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import types as T
 
@@ -14,6 +15,7 @@ from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.planning import AbsentJob, NotPlanned, plan_each
 from headwater_streams.runtime.positions import records_gone
 from headwater_streams.runtime.tables import layout_of_table, table_problems
+from headwater_streams.sources.asked_once import AskedOnce
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,8 @@ def check_jobs(
         jobs: The jobs.
         absent: Jobs that could not be loaded; what reads one of their tables cannot be planned.
     """
+    source: Any = AskedOnce(context.source, [topic for job in jobs for topic in job.topic_names])
+    context = replace(context, source=source)
     planned = plan_each(context, jobs, absent=absent)
     return [
         *(_check(context, plan) for plan in planned.plans),
