@@ -20,7 +20,7 @@ from headwater.cli._console import PlainConsole
 from headwater.cli._watch import jobs_table
 from headwater.errors import UsageError
 from headwater.running.explaining import explain_job
-from headwater.running.progress import progress_of
+from headwater.running.progress import progress_of, without_left_over
 from headwater.running.status import with_states
 from headwater_streams.base.errors import UnavailableError
 from headwater_streams.base.ledger_entry import LedgerEntry
@@ -432,6 +432,36 @@ def test_progress_job_that_failed_before_it_committed_anything_says_so(joined: P
     joined.event("failed", "why")
     (pairs,) = progress_of(joined.home.root)
     assert pairs.sentence(has_committed=False) == "pairs failed before it had committed anything: why"
+
+
+def test_status_and_explain_pass_over_a_part_that_failed_before_its_job_was_started_without_it(
+    joined: Place,
+) -> None:
+    """pairs had two steps, of which the second failed; it is made of one now, and runs."""
+
+    def begin(*parts: str) -> None:
+        for name in parts:
+            joined.now += timedelta(seconds=1)
+            joined.log.event(name, f"gold.{name}", 1, "started", None)
+            joined.log.flush(now=True)
+
+    def fail(part: str) -> None:
+        joined.now += timedelta(seconds=1)
+        joined.log.event(part, f"gold.{part}", 1, "failed", "no such column")
+        joined.log.flush(now=True)
+
+    begin("pairs__step_1", "pairs__step_2", "pairs")
+    fail("pairs__step_2")
+    joined.event("blocked", "its part pairs__step_2 failed")
+    ended = [each.job for each in without_left_over(progress_of(joined.home.root)) if each.is_ended_badly]
+    assert ended == ["pairs", "pairs__step_2"]
+    begin("pairs__step_1", "pairs")
+    found = without_left_over(progress_of(joined.home.root))
+    assert [each.job for each in found] == ["pairs", "pairs__step_1"]
+    assert "pairs__step_2" not in _sentences(joined, lambda _topic: {0: (0, 100)})
+    fail("pairs__step_1")
+    found = without_left_over(progress_of(joined.home.root))
+    assert [each.job for each in found if each.is_ended_badly] == ["pairs__step_1"]
 
 
 def test_explain_names_the_parts_of_a_job_that_are_behind_or_ended(joined: Place) -> None:

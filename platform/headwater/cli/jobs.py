@@ -481,7 +481,7 @@ def status(
     from headwater.cli._accounts import describe_terms
     from headwater.running.behind import topic_asker
     from headwater.running.environment import absent_jobs, find_each
-    from headwater.running.progress import is_of, progress_of
+    from headwater.running.progress import is_of, progress_of, without_left_over
     from headwater.running.status import job_status, with_states
 
     names = None
@@ -504,7 +504,7 @@ def status(
     selected = [each for each in statuses if names is None or is_of(each["job"], names)]
     progress = []
     try:
-        progress = progress_of(home, names)
+        progress = without_left_over(progress_of(home, names))
     except DamagedFileError as error:
         damaged.append(error)
     ended_badly = any(each.is_ended_badly for each in progress)

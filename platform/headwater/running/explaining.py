@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.errors import UsageError
 from headwater.running.behind import AskTopic, bounds_of, records_behind
-from headwater.running.progress import JobProgress, progress_of
+from headwater.running.progress import JobProgress, progress_of, without_left_over
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.layout import KEPT
@@ -246,7 +246,8 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
 
 def _of_parts(home: Home, by_job: Mapping[str, JobProgress], job: str, ask: AskTopic | None) -> Iterator[str]:
     """Why the parts before a job keep rows from it."""
-    for name, part in by_job.items():
+    for part in without_left_over([*by_job.values()]):
+        name = part.job
         if name == job or declared_name(name) != job or part.state == "stopped":
             continue
         if part.state != "running":

@@ -1,6 +1,6 @@
 """What running jobs do now, from `headwater.progress` and their locks; no Spark and no broker is needed."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +56,13 @@ class JobProgress:
         at: datetime = self.events[-1]["happened_at"]
         return at
 
+    @property
+    def begun_at(self) -> datetime:
+        """When it was started last; where that is too long ago, the time of its oldest event that is held."""
+        begun = [event for event in self.events if event["event"] == "started"]
+        at: datetime = (begun[-1] if begun else self.events[0])["happened_at"]
+        return at
+
     def row(self) -> dict[str, Any]:
         """The job in one line."""
         last = self.batches[-1] if self.batches else {}
@@ -80,6 +87,18 @@ class JobProgress:
 def is_of(job: str, names: Collection[str]) -> bool:
     """Whether it is one of the named jobs, or a part of one: what ingests a topic for it, or a step of it."""
     return job in names or declared_name(job) in names
+
+
+def without_left_over(progress: Sequence[JobProgress]) -> list[JobProgress]:
+    """Those of parts that their jobs are still made of, and of jobs: a part begins before its job does, and ends with
+    it, so one that ended badly before its job was started again belongs to other code."""
+    begun_at = {each.job: each.begun_at for each in progress}
+
+    def is_left_over(each: JobProgress) -> bool:
+        job = declared_name(each.job)
+        return each.job != job and job in begun_at and each.is_ended_badly and each.at < begun_at[job]
+
+    return [each for each in progress if not is_left_over(each)]
 
 
 def progress_of(home: Path, jobs: Collection[str] | None = None) -> list[JobProgress]:
