@@ -173,6 +173,7 @@ class JobQuery:
         self._stopping, self._stop_requested_at, self._is_interrupted = threading.Event(), 0.0, False
         self._in_batch = threading.Event()
         self._failure: BaseException | None = None
+        self._explained: BaseException | None = None
         self._query: StreamingQuery | None = None
         self._claimed: set[tuple[str, int]] = set()
         self._ids: dict[str, str] = {}
@@ -297,15 +298,19 @@ class JobQuery:
         if failure is None and self._query is not None:
             ended = self._query.exception()
             failure = self._failure or ended  # a batch may have failed meanwhile, and its own error says more
-        if isinstance(failure, _StopRequestedError) or self._is_interrupted:
+        if failure is None or isinstance(failure, _StopRequestedError) or self._is_interrupted:
             return None
-        if failure is not None and not isinstance(failure, StreamsError):
-            damaged = self.damage_behind(failure)
-            if damaged is not None:
-                failure = self._failure = damaged
-        if failure is not None and (speaks_of_loss(failure) or refused(failure) is not None):
-            failure = self._failure = self._named(failure)
-        if failure is not None and not isinstance(failure, StreamsError) and not _whose(failure):
+        if failure is not self._explained:  # brokers may be asked, and files read
+            self._failure = self._explained = failure = self._explain(failure)
+        return failure
+
+    def _explain(self, failure: BaseException) -> BaseException:
+        """What ended the query, said as exactly as files and brokers can tell."""
+        if not isinstance(failure, StreamsError):
+            failure = self.damage_behind(failure) or failure
+        if speaks_of_loss(failure) or refused(failure) is not None:
+            failure = self._named(failure)
+        if not isinstance(failure, StreamsError) and not _whose(failure):
             failure.add_note(f"job {self.job.name!r}{self._reading}")
         return failure
 
