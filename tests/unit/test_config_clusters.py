@@ -10,6 +10,8 @@ from headwater.config import Settings
 from headwater.config.clusters import default_cluster, login_of, named_cluster, parsed_properties
 from headwater.config.settings import ClientSettings
 from headwater.errors import UsageError
+from headwater_streams.sources.client_login import jaas_of
+from headwater_streams.sources.client_properties import rdkafka_properties
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
@@ -162,6 +164,22 @@ def test_login_by_tokens_has_the_whole_path_of_their_servers_authorities(
     assert login_of(client(oauth_ca_location="~/ca.pem")).token_ca == str(tmp_path / "ca.pem")
     with pytest.raises(UsageError, match=r"cannot read none\.pem"):
         login_of(client(oauth_ca_location="none.pem"))
+
+
+def test_both_clients_trust_the_same_authorities_for_the_server_of_tokens(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text(CERTIFICATE)
+    kafka = {"sasl.mechanism": "OAUTHBEARER", "security.protocol": "SASL_SSL"}
+    oauth = {"oauth_client_id": "id", "oauth_client_secret": "s", "kafka": kafka}
+    login = login_of(client(oauth_url="https://x/token", **oauth), environ_bundle=str(bundle))
+    assert login.token_ca == str(bundle)
+    assert rdkafka_properties(login)["https.ca.location"] == str(bundle)
+    assert f'ssl.truststore.location="{bundle}"' in jaas_of(login)
+    plain = login_of(client(oauth_url="http://x/token", **oauth), environ_bundle=str(bundle))
+    assert plain.token_ca == ""
+    (tmp_path / "own.pem").write_text(CERTIFICATE)
+    own = client(oauth_url="https://x/token", oauth_ca_location=str(tmp_path / "own.pem"), **oauth)
+    assert login_of(own, environ_bundle=str(bundle)).token_ca == str(tmp_path / "own.pem")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ _BEGINS_A_PEM = "-----BEGIN "
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")  # the scheme's name in ASN.1, 1.2.840.113549.1.5.13
 _ENCODED_OTHERWISE = ("-----BEGIN RSA PRIVATE KEY", "-----BEGIN EC PRIVATE KEY", "-----BEGIN DSA PRIVATE KEY")
 # The bundles of authorities of Linux distributions and of macOS, in the order in which librdkafka looks for them. One
-# of them is named to both clients: Java has authorities of its own, without those that a company has added here.
+# of them is named to both clients, for the brokers and for a server of tokens: Java has authorities of its own, without
+# those that a company has added here.
 _BUNDLES = (
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/certs/ca-bundle.crt",
@@ -134,9 +135,12 @@ def login_of(client: ClientSettings, section: str = _CLIENT, environ_bundle: str
         login = with_properties(ClientLogin(), _of_file(client, section), _pem, passes_over_others=True)
         login = with_properties(login, client.kafka, _pem)
         login = replace(login, **_own(client))
+        bundle = next((path for path in (environ_bundle, *_BUNDLES) if path and Path(path).is_file()), "")
         if login.has_tls and not login.ca:
-            bundle = next((path for path in (environ_bundle, *_BUNDLES) if path and Path(path).is_file()), "")
             login = replace(login, ca=_pem(bundle) if bundle else "")
+        if login.token_url.startswith("https:") and not login.token_ca and bundle:
+            _pem(bundle)
+            login = replace(login, token_ca=str(Path(bundle).resolve()))
     except LoginError as error:
         raise UsageError(f"the section {section} of the settings: {error}") from None
     _require_whole(login, section)

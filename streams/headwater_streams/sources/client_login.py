@@ -38,7 +38,7 @@ class ClientLogin:
         client_secret: Of OAUTHBEARER.
         scope: Of OAUTHBEARER; may be empty.
         extensions: Of OAUTHBEARER: what goes to the broker with a token, as Confluent Cloud's `logicalCluster`.
-        token_ca: The file of the authorities whom the client trusts for `token_url`; empty: the system's.
+        token_ca: The file of the authorities whom the client trusts for `token_url`; empty: each client's own.
         ca: The PEM text of the authorities that may have signed the brokers' certificates; empty: the system's.
         certificate: The PEM text of the client's own certificate, with those between it and its authority.
         key: The PEM text of its private key.
