@@ -106,7 +106,7 @@ def test_login_of_our_keys_wins_over_kafkas_and_these_over_the_file(tmp_path: Pa
     assert default_cluster(settings(client=file), None, OWN).bootstrap == "b:1"
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+@pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
 def test_login_of_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "client.properties"
     path.write_text("sasl.password=s3cret\n")

@@ -1,10 +1,13 @@
 """Where settings come from, and what a mistake in them says."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from headwater.config import load_settings
+from headwater.config.load import is_open
 from headwater.errors import UsageError
 
 
@@ -175,15 +178,28 @@ def test_load_a_secret_of_a_file_that_others_may_read_is_refused(
 ) -> None:
     path = conf / "headwater.toml"
     path.write_text(text)
-    path.chmod(0o640)
+    path.chmod(0o644)
     with pytest.raises(UsageError) as refused:
         load_settings({})
     assert str(refused.value) == (
         f"conf/headwater.toml line 2: {key} is a secret, and others than the owner may read the file: chmod 600 "
-        f"conf/headwater.toml, or give it by the environment, {variable}"
+        f"conf/headwater.toml (of a mounted secret: defaultMode 0440), or give it by the environment, {variable}"
     )
     path.chmod(0o400)
     load_settings({})
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "opened"),
+    [
+        (1000, 0o600, False), (1000, 0o440, True), (1000, 0o640, True), (1000, 0o604, True),
+        (0, 0o440, False), (0, 0o640, False), (0, 0o644, True), (0, 0o444, True), (0, 0o660, True),
+    ],
+)  # fmt: skip
+def test_a_file_of_roots_may_be_its_groups_too(owner: int, mode: int, opened: bool) -> None:
+    """So is a secret that Kubernetes mounts for a group (`fsGroup`); its own default is 0644."""
+    path: Any = SimpleNamespace(stat=lambda: SimpleNamespace(st_uid=owner, st_mode=0o100000 | mode))
+    assert is_open(path) == opened
 
 
 def test_load_what_is_no_secret_may_stand_in_an_open_file(conf: Path) -> None:

@@ -196,7 +196,7 @@ def _of_file(client: ClientSettings, section: str) -> dict[str, str]:
         if is_open(path):
             raise UsageError(
                 f"{section}.properties: others than the owner may read {path}, which may hold secrets: "
-                f"chmod 600 {path}"
+                f"chmod 600 {path} (of a mounted secret: defaultMode 0440)"
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -150,7 +150,8 @@ def _read_file(path: Path, label: str) -> Iterator[tuple[str, object, int]]:
         if value and _is_of_clients(key) and _is_secret(key) and is_open(path):
             raise UsageError(
                 f"{label} line {line}: {key} is a secret, and others than the owner may read the file: chmod 600 "
-                f"{label}, or give it by the environment, {variable_of(key).replace('-', '_')}"
+                f"{label} (of a mounted secret: defaultMode 0440), or give it by the environment, "
+                f"{variable_of(key).replace('-', '_')}"
             )
         yield key, value, line
 
@@ -164,8 +165,13 @@ def _is_of_clients(key: str) -> bool:
 
 
 def is_open(path: Path) -> bool:
-    """Whether others than a file's owner may read it."""
-    return os.name == "posix" and bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    """Whether others may read a file than who it is for: its owner, or the group of a file of root's. A secret that is
+    mounted in a container is such a file (Kubernetes: `fsGroup`); libpq has the same rule for keys."""
+    if os.name != "posix":
+        return False
+    found = path.stat()
+    others = stat.S_IRWXO if found.st_uid == 0 else stat.S_IRWXG | stat.S_IRWXO
+    return bool(found.st_mode & (others | stat.S_IWGRP))
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
