@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from amount import drawn_seed
-from headwater_streams.base.errors import CheckFailedError
+from headwater_streams.base.errors import CheckFailedError, JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
@@ -389,3 +389,23 @@ def test_final_windows_crashes_give_each_window_once(drive: Callable[..., JobDri
     told = driver.table("gold.hopping_final__late").select("_offset", F.size("_missed")).collect()
     assert sorted(map(tuple, told)) == [(2, 3), (3, 1)]
     assert [finding for audit in audit_home(driver.home) for finding in audit.findings] == []
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "count_window"])
+def test_aggregate_that_is_called_as_a_key_is_refused_by_name(spark: SparkSession, kind: str) -> None:
+    one = spark.createDataFrame([("x", 1)], "k STRING, n INT").withColumn("at", F.current_timestamp())
+    windows: Any = {
+        "tumbling": lambda: hw.tumbling(one, "at", "1 hour", by=["k"]),
+        "hopping": lambda: hw.hopping(one, "at", "1 hour", "10 minutes", by=["k"]),
+        "session": lambda: hw.session(one, "at", "1 hour", by=["k"]),
+        "count_window": lambda: hw.count_window(one, "at", 1, by=["k"]),
+    }
+    with pytest.raises(JobDefinitionError, match=r"^agg: an aggregate is called 'k', and by= names"):
+        windows[kind]().agg(F.max("n").alias("k"))
+    with pytest.raises(
+        JobDefinitionError, match=r"^agg: an aggregate is called 'window_end', and the windows"
+    ):
+        windows[kind]().agg(F.max("n").alias("window_end"))
+    made = windows[kind]().agg(F.max("n").alias("m"))
+    assert made.columns[-1] == "m"
+    assert [row["m"] for row in made.collect()][:1] == [1]

@@ -36,7 +36,7 @@ from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.target import Mode
 from headwater_streams.operators.joins.columns import revealed
 from headwater_streams.operators.recording import is_recording, observed, operator_result, record
-from headwater_streams.operators.windows.grouping import require_columns
+from headwater_streams.operators.windows.grouping import require_apart, require_columns
 from headwater_streams.operators.windows.spec import BOUNDS, WindowSpec
 from headwater_streams.sources.coordinates import (
     OFFSET,
@@ -58,7 +58,6 @@ NUMBER = "_number"
 """A row's number among those of its key, from 0."""
 _INDEX, _START, _END, _PLACES = "_window_index", "_window_start", "_window_end", "_places"
 _TRIED_METRIC = "headwater_taken"
-_OWN = (_INDEX, _START, _END, ROWS, _PLACES)
 _WITHOUT_ORDER = {T.MapType, T.VariantType}
 
 
@@ -143,7 +142,8 @@ class CountedRows:
             F.count(F.lit(1)).alias(ROWS),
             *state,
         )
-        names = tuple(name for name in grouped.columns if name not in (*spec.by, *_OWN))
+        names = tuple(grouped.columns[len(by) + len((_INDEX, _START, _END)) : -len([ROWS, *state])])
+        require_apart(spec.by, (*BOUNDS, _INDEX.removeprefix("_")), names)
         bounds = [F.col(name).alias(name.removeprefix("_")) for name in (_INDEX, _START, _END)]
         sources = F.lit(None) if is_recording() else _ranges(F.col(_PLACES)) if state else None
         hidden = [F.col(ROWS), *([] if sources is None else [sources.cast(SOURCES_TYPE).alias(SOURCES)])]

@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.arguments import require_frame, require_list
 from headwater_streams.base.errors import JobDefinitionError
-from headwater_streams.base.names import hidden_hint, named_twice, twins
+from headwater_streams.base.names import folded, hidden_hint, named_twice, twins
 from headwater_streams.operators.recording import observed, operator_result, record
-from headwater_streams.operators.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow
+from headwater_streams.operators.windows.spec import BOUNDS, SINCE, WINDOW, WINDOW_KEY, FoldedWindow
 from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.sources.nested import odd_text
 from headwater_streams.spark.columns import cols
@@ -40,8 +40,9 @@ class Windowed:
             counts.append(F.min(SINCE).alias(SINCE))
         windows = [] if window is None else [window.alias(WINDOW)]
         grouped = rows.groupBy(*cols(by), *windows).agg(*aggregates, *counts)
-        names = [name for name in grouped.columns if name not in (*by, WINDOW, *traces)]
-        bounds = [F.col(f"{WINDOW}.{bound}").alias(f"window_{bound}") for bound in ("start", "end")]
+        names = grouped.columns[len(by) + len(windows) : -len(counts)]
+        require_apart(by, (WINDOW, *BOUNDS) if windows else (), names)
+        bounds = [F.col(f"{WINDOW}.{bound.removeprefix('window_')}").alias(bound) for bound in BOUNDS]
         flat = grouped.select(
             *cols(by),
             *(bounds if windows else []),
@@ -54,6 +55,31 @@ class Windowed:
     def count(self) -> DataFrame:
         """`agg` of the number of rows, as `count BIGINT`, as Spark's own grouped rows have it."""
         return self.agg(F.count("*").alias("count"))
+
+
+def require_apart(by: Sequence[str], gives: Sequence[str], aggregates: Sequence[str]) -> None:
+    """Checks that each column of the windows' result has a name of its own.
+
+    Args:
+        by: The columns by which the rows are grouped.
+        gives: Those that the windows add.
+        aggregates: The names of the aggregates.
+
+    Raises:
+        JobDefinitionError: Two have one.
+    """
+    twice = named_twice([*by, *gives, *aggregates])
+    if twice is None:
+        return
+    if folded(twice) in map(folded, by):
+        other = "by= names a column of that name"
+    elif folded(twice) in map(folded, gives):
+        other = "the windows add a column of that name"
+    else:
+        other = "so is another one"
+    raise JobDefinitionError(
+        f"agg: an aggregate is called {twice!r}, and {other}; give it another name: .alias(...)"
+    )
 
 
 def require_columns(
