@@ -14,6 +14,7 @@ from headwater_streams.spark.checkpoint import (
     next_batch,
     put_back_id,
     read_offsets,
+    remove_half_written,
 )
 from headwater_streams.spark.checkpoint_damage import checkpoint_damage
 from headwater_streams.spark.damage_behind import damage_behind
@@ -73,6 +74,18 @@ def test_id_of_a_query_that_is_gone_is_made_anew_once_batches_are_planned(home: 
     assert id_of_query(checkpoint) == again
     put_back_id(home.checkpoint("delays", 2))
     assert id_of_query(home.checkpoint("delays", 2)) is None, "a query that has not begun"
+
+
+def test_what_a_kill_left_of_a_first_batch_is_removed_and_of_a_later_one_left(home: Home) -> None:
+    begun, new = home.checkpoint("delays", 1), home.checkpoint("delays", 2)
+    for checkpoint in (begun, new):
+        for folder in ("offsets", "commits"):
+            (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+            (checkpoint / folder / ".0.5d0c.tmp").touch()
+        remove_half_written(checkpoint)
+    assert [path for folder in ("offsets", "commits") for path in (new / folder).iterdir()] == []
+    assert (begun / "offsets" / ".0.5d0c.tmp").exists(), "Spark passes over it where batches are planned"
+    assert (begun / "offsets" / "2").exists()
 
 
 @pytest.mark.parametrize("lost", ["state", "state/0/1"])

@@ -68,6 +68,7 @@ from headwater_streams.spark.checkpoint import (
     plan_closing_batch,
     put_back_id,
     read_offsets,
+    remove_half_written,
 )
 from headwater_streams.spark.damage_behind import damage_behind
 from headwater_streams.spark.execution import execution_of_batch, observed_metrics, recent_progress
@@ -243,6 +244,7 @@ class JobQuery:
             before_1970=self._stage.is_stateful and next_batch(self._checkpoint)[1] < 0,
         )
         put_back_id(self._checkpoint)
+        remove_half_written(self._checkpoint)
         with settings:
             self._query = trigger.start()
         self._context.step(self.job.name, "started", -1)

@@ -181,6 +181,18 @@ def put_back_id(checkpoint: Path) -> None:
         _write_id(checkpoint, str(uuid.uuid4()))
 
 
+def remove_half_written(checkpoint: Path) -> None:
+    """Removes what a killed process left of a query's first batch before that was planned.
+
+    Spark writes each file of its logs beside its place first. From 4.2 on it refuses to start a query that has planned
+    nothing where such a file is left, and would so for ever.
+    """
+    if last_planned(checkpoint) is None:
+        for folder in ("offsets", "commits"):
+            for path in matching(checkpoint / folder, ".*"):
+                remove(path)
+
+
 def _write_id(checkpoint: Path, query_id: str) -> None:
     with atomic_file(checkpoint / "metadata") as file:
         file.write(json.dumps({"id": query_id}).encode())

@@ -296,6 +296,18 @@ def test_row_job_failing_batch_check_commits_nothing(drive: Callable[..., JobDri
     assert driver.rows("silver.plain") == []
 
 
+def test_row_job_that_was_killed_as_its_first_batch_was_planned_begins(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(plain)
+    driver.send("departures", event(1), timestamp=AT)
+    offsets = driver.home.checkpoint("plain", 1) / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.0d2c6ad0-5b1b-4c51-a3c5-1d4c7f1f2f3a.tmp").write_text("v1")
+    driver.run()
+    assert driver.rows("silver.plain", "flight_id") == [("f1",)]
+
+
 def run_out(runner: JobRunner) -> JobQuery:
     """The query of a runner's one job, which has run over what is there now; a runner forgets one that failed."""
     running: dict[str, JobQuery] = {}
