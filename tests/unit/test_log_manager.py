@@ -336,6 +336,19 @@ def test_claim_writes_and_then_checks_the_identity(tmp_path: Path) -> None:
     manager.close()
 
 
+@pytest.mark.parametrize("stored", ["c1-of-many", "c", "c1-of-manz", "c1-of-manyJ", "c1\x01of"])
+def test_claim_of_what_a_damaged_file_may_say_names_the_file(tmp_path: Path, stored: str) -> None:
+    path = tmp_path / "meta.properties"
+    path.write_text(f"version=0\nbroker.id=1\ncluster.id={stored}\n")
+    manager = opened(tmp_path)
+    if stored == "c1-of-many":
+        manager.claim(broker_id=1, cluster_id="c1-of-many")
+    else:
+        with pytest.raises(InconsistentIdentityError, match=f"if {path} is damaged, as it seems, remove it"):
+            manager.claim(broker_id=1, cluster_id="c1-of-many")
+    manager.close()
+
+
 def test_claim_keeps_fields_that_kafka_wrote(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("#\nbroker.id=1\ndirectory.id=xyz\nversion=0\n")
     manager = opened(tmp_path)

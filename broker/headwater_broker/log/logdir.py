@@ -173,7 +173,8 @@ class LogDirectory:
         """Other causes of a different identity, to end the message with."""
         file = f"{self.path}/{checkpoints.META_PROPERTIES}"
         is_alike = len(stored) == len(value) and sum(map(str.__ne__, stored, value)) == 1
-        if is_alike or value.startswith(stored) or not stored.replace("-", "").replace("_", "").isalnum():
+        is_part = value.startswith(stored) or stored.startswith(value)
+        if is_alike or is_part or not stored.replace("-", "").replace("_", "").isalnum():
             return f"; if {file} is damaged, as it seems, remove it, and the broker writes it again"
         if name == "cluster.id":
             return "; if the cluster's state is lost (ZooKeeper's data, or coordinator.json), put it back from a copy"
