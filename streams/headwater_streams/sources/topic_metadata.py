@@ -29,6 +29,7 @@ UNANSWERED = (
     "_AUTHENTICATION",
     "_SSL",
     "_DESTROY",
+    "_DESTROY_BROKER",  # librdkafka lets go of a broker while it is asked, as another one takes its name
 )
 """Names of librdkafka's errors for a request that no broker answered; a broker's own begin with no underscore. It
 destroys a connection to an address that the next answer does not name any more."""
