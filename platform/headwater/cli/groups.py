@@ -1,5 +1,7 @@
 """`headwater groups`: consumer groups, their lag, resetting their offsets, and deleting them."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -22,6 +24,9 @@ from headwater_broker.numbers import is_natural
 from headwater_streams.base.plural import quantity
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+
+_COMING = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+_POLL_S = 0.2
 
 
 def _named(group: str) -> str:
@@ -105,7 +110,7 @@ def describe(
     with cluster.errors(f"group {group}"), cluster.consumer() as consumer:
         admin = cluster.admin()
         described = _describe(cluster, admin, group)
-        progress = _progress(cluster, admin, consumer, group, described)
+        progress = _progress(cluster, consumer, group, described)
     if not progress and not described.members:
         raise UsageError(f"there is no group {group}: headwater groups list shows them")
     total = sum(each.lag or 0 for each in progress)
@@ -174,7 +179,7 @@ def reset(
                 f"group {group} has {quantity(len(members), 'running member')} "
                 f"({', '.join(sorted({member.client_id for member in members}))}): stop them first"
             )
-        committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
+        committed = _committed(cluster, group)
         partitions = _partitions(cluster, topics or ()) if topics else sorted(committed)
         if not committed and not new and described.state.name == "DEAD":
             raise UsageError(f"there is no group {group}: {_near(cluster, admin, group)}; --new makes it")
@@ -259,25 +264,49 @@ def _near(cluster: Cluster, admin: Any, group: str) -> str:
 
 
 def _describe(cluster: Cluster, admin: Any, group: str) -> Any:
-    futures = admin.describe_consumer_groups([group], request_timeout=cluster.timeout_s)
-    return futures[group].result()
-
-
-def _committed(cluster: Cluster, admin: Any, group: str) -> list[Any]:
-    futures = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], request_timeout=cluster.timeout_s
+    return _answer(
+        cluster, lambda: admin.describe_consumer_groups([group], request_timeout=cluster.timeout_s)[group]
     )
-    offsets = futures[group].result().topic_partitions
-    return [at for at in offsets if at.error is None and at.offset >= 0]
 
 
-def _progress(cluster: Cluster, admin: Any, consumer: Any, group: str, described: Any) -> list[_Progress]:
+def _answer(cluster: Cluster, ask: Callable[[], Any]) -> Any:
+    """The answer of a group's coordinator; one that is only coming, as in a cluster that has just started, is waited
+    for."""
+    until_s = time.monotonic() + cluster.timeout_s
+    while True:
+        try:
+            return ask().result()
+        except KafkaException as error:
+            if error.args[0].name() not in _COMING or time.monotonic() > until_s:
+                raise
+        time.sleep(_POLL_S)
+
+
+def _committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
+    """What a group has committed, by topic and partition.
+
+    A consumer of the group asks, which joins nothing. librdkafka's admin client would end the process at a coordinator
+    that is only coming (confluentinc/librdkafka#5040).
+    """
+    places = [
+        TopicPartition(topic, number)
+        for topic, each in cluster.topics().items()
+        for number in each.partitions
+    ]
+    if not places:
+        return {}
+    with cluster.consumer(**{"group.id": group}) as consumer:
+        found = consumer.committed(places, timeout=cluster.timeout_s)
+    return {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
+
+
+def _progress(cluster: Cluster, consumer: Any, group: str, described: Any) -> list[_Progress]:
     readers = {
         (at.topic, at.partition): member
         for member in described.members
         for at in (member.assignment.topic_partitions if member.assignment else ())
     }
-    committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
+    committed = _committed(cluster, group)
     rows = []
     for topic, number in sorted({*committed, *readers}):
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=cluster.timeout_s)
@@ -288,9 +317,10 @@ def _progress(cluster: Cluster, admin: Any, consumer: Any, group: str, described
 
 
 def _commit(cluster: Cluster, admin: Any, group: str, offsets: list[Any]) -> None:
-    futures = admin.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, offsets)], request_timeout=cluster.timeout_s
+    asked = [ConsumerGroupTopicPartitions(group, offsets)]
+    done = _answer(
+        cluster, lambda: admin.alter_consumer_group_offsets(asked, request_timeout=cluster.timeout_s)[group]
     )
-    for at in futures[group].result().topic_partitions:
+    for at in done.topic_partitions:
         if at.error is not None:
             raise KafkaException(at.error)
