@@ -39,7 +39,7 @@ class Cluster:
         self.bootstrap = self._cluster.bootstrap
         section = settings.cluster.get(self._cluster.section.removeprefix("cluster."), settings.client)
         self.timeout_s = section.timeout_s
-        self._admins: list[Any] = []
+        self._admin: Any = None
         self._complaints: list[Complaint] = []
 
     def client_properties(self) -> dict[str, Any]:
@@ -52,9 +52,10 @@ class Cluster:
         }
 
     def admin(self) -> Any:
-        """An admin client."""
-        self._admins.append(self._made(AdminClient, self.client_properties()))
-        return self._admins[-1]
+        """The admin client."""
+        if self._admin is None:
+            self._admin = self._made(AdminClient, self.client_properties())
+        return self._admin
 
     def topics(self) -> dict[str, Any]:
         """The metadata of all topics, by name.
@@ -108,8 +109,8 @@ class Cluster:
     def explain(self, error: Any, subject: str) -> UserError:
         """The sentence for one of librdkafka's errors."""
         name = error.name()
-        for admin in self._admins:
-            admin.poll(0)  # calls `error_cb` for the errors of its connections so far
+        if self._admin is not None:
+            self._admin.poll(0)  # calls `error_cb` for the errors of its connections so far
         if name in (*UNANSWERED, "_MSG_TIMED_OUT"):
             fault = self._cluster.fault(self._complaints)
             if fault is not None:

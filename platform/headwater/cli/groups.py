@@ -107,10 +107,10 @@ def describe(
       headwater groups describe silver
     """
     cluster = Cluster(home, bootstrap)
-    with cluster.errors(f"group {group}"), cluster.consumer() as consumer:
+    with cluster.errors(f"group {group}"), cluster.consumer(**{"group.id": group}) as consumer:
         admin = cluster.admin()
         described = _describe(cluster, admin, group)
-        progress = _progress(cluster, consumer, group, described)
+        progress = _progress(cluster, consumer, described)
     if not progress and not described.members:
         raise UsageError(f"there is no group {group}: headwater groups list shows them")
     total = sum(each.lag or 0 for each in progress)
@@ -170,7 +170,7 @@ def reset(
     if bool(topics) == all_topics:
         raise UsageError("say what to reset: either --topic TOPIC or --all-topics")
     cluster = Cluster(home, bootstrap)
-    with cluster.errors(f"group {group}"), cluster.consumer() as consumer:
+    with cluster.errors(f"group {group}"), cluster.consumer(**{"group.id": group}) as consumer:
         admin = cluster.admin()
         described = _describe(cluster, admin, group)
         members = described.members
@@ -179,7 +179,7 @@ def reset(
                 f"group {group} has {quantity(len(members), 'running member')} "
                 f"({', '.join(sorted({member.client_id for member in members}))}): stop them first"
             )
-        committed = _committed(cluster, group)
+        committed = _committed(cluster, consumer)
         partitions = _partitions(cluster, topics or ()) if topics else sorted(committed)
         if not committed and not new and described.state.name == "DEAD":
             raise UsageError(f"there is no group {group}: {_near(cluster, admin, group)}; --new makes it")
@@ -282,11 +282,11 @@ def _answer(cluster: Cluster, ask: Callable[[], Any]) -> Any:
         time.sleep(_POLL_S)
 
 
-def _committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
-    """What a group has committed, by topic and partition.
+def _committed(cluster: Cluster, consumer: Any) -> dict[tuple[str, int], int]:
+    """What the group of a consumer, which joins nothing, has committed, by topic and partition.
 
-    A consumer of the group asks, which joins nothing. librdkafka's admin client would end the process at a coordinator
-    that is only coming (confluentinc/librdkafka#5040).
+    librdkafka's admin client would end the process where it asks a coordinator that is only coming
+    (confluentinc/librdkafka#5040).
     """
     places = [
         TopicPartition(topic, number)
@@ -295,18 +295,17 @@ def _committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
     ]
     if not places:
         return {}
-    with cluster.consumer(**{"group.id": group}) as consumer:
-        found = consumer.committed(places, timeout=cluster.timeout_s)
+    found = consumer.committed(places, timeout=cluster.timeout_s)
     return {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
 
 
-def _progress(cluster: Cluster, consumer: Any, group: str, described: Any) -> list[_Progress]:
+def _progress(cluster: Cluster, consumer: Any, described: Any) -> list[_Progress]:
     readers = {
         (at.topic, at.partition): member
         for member in described.members
         for at in (member.assignment.topic_partitions if member.assignment else ())
     }
-    committed = _committed(cluster, group)
+    committed = _committed(cluster, consumer)
     rows = []
     for topic, number in sorted({*committed, *readers}):
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=cluster.timeout_s)
