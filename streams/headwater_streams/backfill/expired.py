@@ -36,6 +36,7 @@ from headwater_streams.operators.windows.cumulative import CumulativeWindow
 from headwater_streams.operators.windows.fixed import FixedWindow
 from headwater_streams.plan.plan import JobPlan, Operator
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.expiry import is_behind
 from headwater_streams.sources.coordinates import PLACE, ROW
 from headwater_streams.spark.columns import col
 
@@ -82,11 +83,7 @@ class Kept:
 
     def condition(self) -> Column:
         """True for a row that is kept, never NULL: one without a time is."""
-        return ~any_of([self._behind(each) for each in self.horizons])
-
-    def _behind(self, horizon: Horizon) -> Column:
-        old = col(self.column) < F.timestamp_micros(F.lit(horizon.since_us))
-        return old if horizon.among is None else old & horizon.among.condition()
+        return ~any_of([is_behind(self.column, each.since_us, each.among) for each in self.horizons])
 
 
 def kept_of(context: StageContext, part: JobPlan, table: str, version: int | None = None) -> Kept | None:

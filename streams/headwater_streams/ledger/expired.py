@@ -1,13 +1,12 @@
 """What a table has let go of by its age, as its ledger says; see `runtime.expiry`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import EXPIRY, LedgerEntry
+from headwater_streams.ledger.places import Stretches
 
-Stretches = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
-"""Half-open stretches of offsets, by topic and partition."""
 BatchId = tuple[int | None, int | None]
 """A batch's generation and number; of rows that no batch wrote, nothing."""
 

@@ -7,8 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Stretches = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+"""Half-open stretches of offsets, by topic and partition."""
 
-def inside(rows: pa.Table, pairs: Mapping[tuple[str, int], Sequence[tuple[int, int]]]) -> np.ndarray:
+
+def inside(rows: pa.Table, pairs: Stretches) -> np.ndarray:
     """True at the rows whose coordinates are in half-open stretches of offsets; a row without coordinates is in none.
 
     Args:

@@ -57,6 +57,18 @@ class SomeOffsets(Protocol):
         """Each stretch as `[topic, partition, start, end]`."""
 
 
+def is_behind(column: str, horizon_us: int, among: SomeOffsets | None) -> Column:
+    """True for a row that has expired; NULL where it has no time.
+
+    Args:
+        column: The column that says how old a row is.
+        horizon_us: The time before which rows have expired, microseconds.
+        among: The offsets whose rows have; None: those of all.
+    """
+    old = col(column) < F.timestamp_micros(F.lit(horizon_us))
+    return old if among is None else old & among.condition()
+
+
 def horizon_of(newest_us: int, keep_us: int) -> int:
     """The time before which rows have expired, in microseconds.
 
@@ -260,9 +272,7 @@ def expire(
     found = [each for file in files if (each := aged(path, file, by, horizon_us, among)) is not None]
     if not found:
         return 0
-    expired = col(by) < F.timestamp_micros(F.lit(horizon_us))
-    if among is not None:
-        expired &= among.condition()
+    expired = is_behind(by, horizon_us, among)
     mixed = [each for each in found if not each.is_whole]
     written = _rest(transaction, mixed, expired) if mixed else None
     entry = expiry_entry(plan, generation, table, found, horizon_us, column=by, among=among)

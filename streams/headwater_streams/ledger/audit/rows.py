@@ -18,7 +18,7 @@ from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.table_audit import TableAudit
 from headwater_streams.ledger.expired import expired_among, expired_rows
 from headwater_streams.ledger.log import Commit
-from headwater_streams.ledger.places import inside
+from headwater_streams.ledger.places import Stretches, inside
 from headwater_streams.ledger.repeats import more_than_once
 from headwater_streams.ledger.shared import (
     has_places,
@@ -40,8 +40,6 @@ _ROW = pa.field("_row", pa.int64())
 _PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
 _GENERATION = pa.field("_generation", pa.int32())
 _TIME = pa.timestamp("us", "UTC")
-_Pairs = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
-"""Half-open stretches of offsets, by topic and partition."""
 
 
 def check_rows(
@@ -160,7 +158,7 @@ def _action(repair: Commit) -> str:
     return f"{Extra.ACTION.of(repair.entry)} of backfill {Extra.BACKFILL.of(repair.entry)}"
 
 
-def _pairs_of(commit: Commit) -> _Pairs:
+def _pairs_of(commit: Commit) -> Stretches:
     """The offsets that a commit's rows come from."""
     assert commit.entry is not None
     pairs: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -171,7 +169,7 @@ def _pairs_of(commit: Commit) -> _Pairs:
     return pairs
 
 
-def _overlap(one: _Pairs, other: _Pairs) -> bool:
+def _overlap(one: Stretches, other: Stretches) -> bool:
     return any(
         max(start, low) < min(end, high)
         for place, pairs in one.items()
@@ -190,7 +188,7 @@ class _Replaced:
         until: Of topics that were made again later, the first generation whose rows are not of that one any more.
     """
 
-    pairs: _Pairs
+    pairs: Stretches
     since: Mapping[str, int]
     until: Mapping[str, int]
 
