@@ -80,15 +80,15 @@ def _rewritten(context: StageContext, plan: JobPlan, target: DeltaTarget) -> Rew
     path, columns = context.home.table(target.name), target.layout.partition_columns
     if not has_versions(path):
         return None
-    before = partition_columns(path)
-    if (before, clustered_by(path)) == (columns, target.layout.cluster_by):
+    before, order = partition_columns(path), clustered_by(path)
+    if (before, order) == (columns, target.layout.cluster_by):
         return None
     if before != columns:
         readers = {job for job, _ in readers_by_table(context.home)[target.name]}
         problem = repartition_problem(plan.job.name, target.name, readers)
         if problem is not None:
             raise StreamsError(problem)
-    if clustered_by(path) != target.layout.cluster_by:
+    if order != target.layout.cluster_by:
         describe_table(path, target.layout)
     transaction = context.transaction(path)
     files = transaction.all_files()
