@@ -22,6 +22,7 @@ from headwater_streams.operators.windows import (
     tumbling,
 )
 from headwater_streams.plan.job import check, job
+from headwater_streams.quality import expect
 from headwater_streams.sources.avro_value import Avro, avro
 from headwater_streams.sources.csv_value import Csv, csv
 from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
@@ -63,6 +64,7 @@ __all__ = [
     "cumulative",
     "delta",
     "enrich",
+    "expect",
     "grouped",
     "hopping",
     "job",

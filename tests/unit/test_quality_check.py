@@ -31,7 +31,7 @@ def test_check_with_on_keeps_it():
         ({"expression": "  "}, "empty"),
         ({"on": "both"}, "on='both' is not one of 'input', 'output'"),
         ({"level": "table"}, "level='table' is not one of 'row', 'batch'"),
-        ({"action": "ignore"}, "action='ignore' is not one of 'quarantine', 'fail', 'warn'"),
+        ({"action": "ignore"}, "action='ignore' is not one of 'quarantine', 'drop', 'fail', 'warn'"),
         ({"level": "batch", "action": "quarantine"}, "no row to quarantine"),
     ],
 )

@@ -317,8 +317,8 @@ def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Pat
             "the one time in BETWEEN is that of y, which comes after x",
         ),
         (
-            "CREATE STREAMING TABLE a.b (CONSTRAINT c EXPECT (x > 1) ON VIOLATION DROP) AS",
-            "line 1: ON VIOLATION DROP: write QUARANTINE, FAIL or WARN",
+            "CREATE STREAMING TABLE a.b (CONSTRAINT c EXPECT (x > 1) ON VIOLATION DELETE) AS",
+            "line 1: ON VIOLATION DELETE: write QUARANTINE, DROP, FAIL or WARN",
         ),
         (
             "CREATE STREAMING TABLE a.b (CONSTRAINT c\nEXPECT (x > 1) ON OUTPUT) AS",

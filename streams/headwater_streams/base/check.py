@@ -1,18 +1,23 @@
-"""What a check is: a SQL condition, where it looks, and what happens where it does not hold.
+"""What a check is: a SQL condition or a ready-made rule, where it looks, and what happens where it does not hold.
 
-One definition serves a job's own pass over a batch, the brokerless test driver and the great-expectations
-suite over a table. Nothing here needs Spark: the condition stays text until something evaluates it.
+One definition serves a job's own pass over a batch, the brokerless test driver, a backfill's verdict and a suite over a
+table. Nothing here needs Spark: the condition stays text until something evaluates it.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from headwater_streams.base.at_most import AtMost
 from headwater_streams.base.condition import enclosed
+from headwater_streams.base.rule import Rule
 
 On = Literal["input", "output"]
 Level = Literal["row", "batch"]
-Action = Literal["quarantine", "fail", "warn"]
+Action = Literal["quarantine", "drop", "fail", "warn"]
+
+REMOVING: tuple[Action, ...] = ("quarantine", "drop")
+"""The actions that take a row out, where it comes in."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
@@ -21,17 +26,21 @@ class InvalidCheckError(ValueError):
     """A check that cannot be meant; the message says what is wrong with it and what is allowed."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Check:
     """A named condition on rows or on a whole batch.
 
     Attributes:
         name: Stands in quarantine rows, in results and in Data Docs.
         expression: A Spark SQL condition, that is a BOOLEAN; with `level="batch"` one over aggregates, as
-            `avg(delay) < 600`. It may have comments.
+            `avg(delay) < 600`. It may have comments. Of a rule it is what Spark can analyse of it.
         on: `"input"` for the rows that a job reads, `"output"` for those that it writes.
         level: `"row"` judges each row, `"batch"` all rows of a batch (or of a table) together.
-        action: `"quarantine"` takes the row aside, `"fail"` stops the job before it commits, `"warn"` reports.
+        action: `"quarantine"` takes the row aside, `"drop"` leaves it out, `"fail"` stops the job before it commits,
+            `"warn"` reports.
+        at_most: How many rows of a batch may fail. Of more, the job is stopped before it commits, or warned of where
+            the action is `"warn"`. None means none for `"fail"` and `"warn"`, and any number for the other two.
+        rule: The ready-made rule that it is made of; None for a condition in SQL.
 
     Example:
         >>> Check("has_carrier", "carrier IS NOT NULL").on
@@ -45,17 +54,25 @@ class Check:
     on: On
     level: Level
     action: Action
+    at_most: AtMost | None
+    rule: Rule | None
 
     def __init__(
         self,
         name: str,
-        expression: str,
+        expression: str | Rule,
         *,
         on: On | None = None,
-        level: Level = "row",
-        action: Action = "quarantine",
+        level: Level | None = None,
+        action: Action | None = None,
+        at_most: str | float | AtMost | None = None,
+        rule: Rule | None = None,
     ) -> None:
-        """Validates the parts; `on` is by default the input for quarantine, the output otherwise.
+        """Validates the parts.
+
+        `on` is by default the input where rows are taken out, the output otherwise. The level and the action of a
+        condition are by default `"row"` and `"quarantine"`; those of a rule are what it judges, and `"fail"` where that
+        is the batch.
 
         Raises:
             InvalidCheckError: A part is not one of its allowed values, or two of them contradict each other.
@@ -64,26 +81,56 @@ class Check:
             raise InvalidCheckError(
                 f"check name {name!r}: use letters, digits, '_', '-' and '.', starting with a letter or '_'"
             )
-        if not isinstance(expression, str) or not expression.strip():
+        rule = expression if isinstance(expression, Rule) else rule
+        text = rule.expression if rule is not None else expression
+        if not isinstance(text, str) or not text.strip():
             raise InvalidCheckError(f"check {name!r}: the expression is empty; give a SQL condition")
+        if rule is not None and level not in (None, rule.level):
+            raise InvalidCheckError(
+                f"check {name!r}: level={level!r}, and the rule judges a {rule.level}; leave level= out"
+            )
+        level = level or ("row" if rule is None else rule.level)
+        action = action or ("fail" if rule is not None and level == "batch" else "quarantine")
         _require_one_of(name, "level", level, get_args(Level))
         _require_one_of(name, "action", action, get_args(Action))
         if on is not None:
             _require_one_of(name, "on", on, get_args(On))
-        if level == "batch" and action == "quarantine":
+        if level == "batch" and action in REMOVING:
             raise InvalidCheckError(
-                f"check {name!r}: a batch check has no row to quarantine; its action is 'fail' or 'warn'"
+                f"check {name!r}: a batch check has no row to {action}; its action is 'fail' or 'warn'"
             )
-        resolved_on = on or ("input" if action == "quarantine" else "output")
+        if level == "batch" and at_most is not None:
+            raise InvalidCheckError(
+                f"check {name!r}: at_most= is of checks of rows; this one judges the batch"
+            )
+        try:
+            bound = None if at_most is None else AtMost.of(at_most)
+        except ValueError as error:
+            raise InvalidCheckError(f"check {name!r}: {error}") from error
         parts = {
             "name": name,
-            "expression": expression.strip(),
-            "on": resolved_on,
+            "expression": text.strip(),
+            "on": on or ("input" if action in REMOVING else "output"),
             "level": level,
             "action": action,
+            "at_most": bound,
+            "rule": rule,
         }
         for field_name, value in parts.items():
             object.__setattr__(self, field_name, value)
+
+    def __repr__(self) -> str:
+        """The parts; those that a check may lack only where it has them, for a job's fingerprint is made of this."""
+        names = ["name", "expression", "on", "level", "action"]
+        parts = [f"{name}={getattr(self, name)!r}" for name in names]
+        parts += [f"at_most={str(self.at_most)!r}"] if self.at_most is not None else []
+        parts += [f"rule={self.rule.text!r}"] if self.rule is not None else []
+        return f"Check({', '.join(parts)})"
+
+    @property
+    def text(self) -> str:
+        """What it expects, as its author wrote it, or the rule says it."""
+        return self.expression if self.rule is None else self.rule.text
 
     @property
     def passes_sql(self) -> str:

@@ -10,14 +10,17 @@ from typing import Any, Literal, TypeVar
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.base.check import Action, Check, InvalidCheckError, Level, On
+from headwater_streams.base.at_most import AtMost
+from headwater_streams.base.check import REMOVING, Action, Check, InvalidCheckError, Level, On
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import named_twice, require_job_name
+from headwater_streams.base.rule import Rule
 from headwater_streams.base.target import DeltaTarget, declared_name
 from headwater_streams.base.topics import of_several_clusters
 from headwater_streams.delta.scd_target import ScdTarget
 from headwater_streams.operators.dedup import Dedup
 from headwater_streams.operators.windows.spec import WindowSpec
+from headwater_streams.plan.dropping import without_dropped
 from headwater_streams.plan.laid_out import with_layout
 from headwater_streams.plan.reached import functions_of, reached, tree_of
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
@@ -362,11 +365,12 @@ def job(
 
 def check(
     name: str,
-    expression: str,
+    expression: str | Rule,
     *,
     on: On | None = None,
-    level: Level = "row",
-    action: Action = "quarantine",
+    level: Level | None = None,
+    action: Action | None = None,
+    at_most: str | float | AtMost | None = None,
 ) -> Callable[[JobFunction], JobFunction]:
     """Adds a check to a job; see `headwater_streams.quality.Check` for the arguments.
 
@@ -374,12 +378,13 @@ def check(
         JobDefinitionError: The parts contradict each other.
     """
     try:
-        added = Check(name, expression, on=on, level=level, action=action)
+        added = Check(name, expression, on=on, level=level, action=action, at_most=at_most)
     except InvalidCheckError as error:
         raise JobDefinitionError(str(error)) from error
-    if (added.action, added.on) == ("quarantine", "output"):
+    if added.action in REMOVING and added.on == "output":
+        deed = "quarantined" if added.action == "quarantine" else "dropped"
         raise JobDefinitionError(
-            f"check {name!r}: a row is quarantined where it comes in; leave on= out or say 'input'"
+            f"check {name!r}: a row is {deed} where it comes in; leave on= out or say 'input'"
         )
 
     def attach(function: JobFunction) -> JobFunction:
@@ -443,7 +448,7 @@ def bind(function: Callable[..., Any]) -> Job:
     targets = declaration.targets
     return Job(
         declaration.name,
-        with_layout(function, targets),
+        with_layout(without_dropped(function, checks, inputs), targets),
         inputs,
         next(iter(targets.values())),
         declaration.dedup,

@@ -10,6 +10,7 @@ the hot path, and stores its result and Data Docs under `<home>/quality/<table>/
 """
 
 from headwater_streams.base.check import Action, Check, InvalidCheckError, Level, On
+from headwater_streams.quality import expect
 from headwater_streams.quality.result import Outcome, SuiteResult, stored_results
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "On",
     "Outcome",
     "SuiteResult",
+    "expect",
     "stored_results",
 ]

@@ -11,6 +11,7 @@ from headwater_streams.base.names import folded, named_twice
 from headwater_streams.base.target import DeltaTarget, delta
 from headwater_streams.delta.scd_target import scd1, scd2
 from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
+from headwater_streams.plan.dropping import without_dropped
 from headwater_streams.plan.job import ErrorBound, Job, require_own_name
 from headwater_streams.plan.laid_out import with_layout
 from headwater_streams.sources.beside import naming_files_in
@@ -116,7 +117,7 @@ def _job(statement: Statement) -> Job:
         place.fail("two constraints have one name")
     return Job(
         name,
-        with_layout(_function(statement), {"": target}),
+        with_layout(without_dropped(_function(statement), statement.checks, names), {"": target}),
         {source.name: source.declared for source in query.inputs},
         target,
         dedup,

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot.tokens import TokenType
 
-from headwater_streams.base.check import Check, InvalidCheckError
+from headwater_streams.base.check import REMOVING, Check, InvalidCheckError
 from headwater_streams.base.condition import has_aggregate
 from headwater_streams.streaming_sql.calls import argument
 from headwater_streams.streaming_sql.query import Query
@@ -22,7 +22,7 @@ _CLAUSES = {
 }  # fmt: skip
 """What says how the table is laid out, as Spark writes it, with the names of the arguments of `hw.delta`."""
 _OF_AGE = ("keep", "keep_by")
-ACTIONS = ("QUARANTINE", "FAIL", "WARN")
+ACTIONS = ("QUARANTINE", "DROP", "FAIL", "WARN")
 
 
 @dataclass(frozen=True)
@@ -218,32 +218,45 @@ def _constraints(
         script.expect(")")
         where = next((side for side in ("input", "output") if script.take("ON", side.upper())), None)
         action = _action(script) if script.take("ON", "VIOLATION") else None
-        checks.append(_check(name, piece.text, where, action, place))
+        at_most = _at_most(script) if script.take("AT", "MOST") else None
+        checks.append(_check(name, piece.text, where, action, at_most, place))
     return tuple(checks)
 
 
 def _action(script: Script) -> str:
-    place, action = script.place, script.name("QUARANTINE, FAIL or WARN")
+    place, action = script.place, script.name("QUARANTINE, DROP, FAIL or WARN")
     if action.upper() not in ACTIONS:
-        place.fail(f"ON VIOLATION {action}: write QUARANTINE, FAIL or WARN")
+        place.fail(f"ON VIOLATION {action}: write QUARANTINE, DROP, FAIL or WARN")
     return action.lower()
 
 
-def _check(name: str, text: str, where: str | None, action: str | None, place: Place) -> Check:
+def _at_most(script: Script) -> str | int:
+    """The bound behind AT MOST: `1 %`, `1 PERCENT` or `10 ROWS`."""
+    place, number = script.place, script.token("a number").text
+    unit = script.token("%, PERCENT or ROWS").text.upper()
+    if unit in ("%", "PERCENT"):
+        return f"{number} %"
+    if unit not in ("ROW", "ROWS") or not number.isdecimal():
+        place.fail(f"AT MOST {number} {unit}: write AT MOST 1 PERCENT, or AT MOST 10 ROWS")
+    return int(number)
+
+
+def _check(
+    name: str, text: str, where: str | None, action: str | None, at_most: str | int | None, place: Place
+) -> Check:
     level = "batch" if has_aggregate(text) else "row"
     default = "fail" if level == "batch" else "quarantine"
     effective = action or default
-    if effective == "quarantine" and level == "batch":
+    if effective in REMOVING and level == "batch":
+        deed = "go to quarantine" if effective == "quarantine" else "be dropped"
+        place.fail(f"check {name!r} is about a batch, which cannot {deed}; write ON VIOLATION FAIL or WARN")
+    if effective in REMOVING and where == "output":
+        deed = "goes to quarantine" if effective == "quarantine" else "is dropped"
         place.fail(
-            f"check {name!r} is about a batch, which cannot go to quarantine; write ON VIOLATION FAIL or WARN"
-        )
-    if effective == "quarantine" and where == "output":
-        place.fail(
-            f"check {name!r}: a row goes to quarantine where it comes in; leave ON OUTPUT out, or write ON VIOLATION "
-            "FAIL or WARN"
+            f"check {name!r}: a row {deed} where it comes in; leave ON OUTPUT out, or write ON VIOLATION FAIL or WARN"
         )
     try:
-        return Check(name, text, on=where, level=level, action=effective)  # type: ignore[arg-type]
+        return Check(name, text, on=where, level=level, action=effective, at_most=at_most)  # type: ignore[arg-type]
     except InvalidCheckError as error:
         place.fail(str(error), error)
 

@@ -1,0 +1,38 @@
+"""Values of Python as literals of Spark's SQL."""
+
+from datetime import date, datetime
+from decimal import Decimal
+
+from headwater_streams.base.check import InvalidCheckError
+
+Value = str | bool | int | float | Decimal | date | datetime
+
+
+def literal(value: object) -> str:
+    """A value as a literal of Spark's SQL.
+
+    Raises:
+        InvalidCheckError: It is of a type that has none.
+
+    Example:
+        >>> print(literal("it's"), literal(1.5), literal(date(2013, 1, 1)))
+        'it\\'s' 1.5D DATE '2013-01-01'
+    """
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value!r}D" if value == value and abs(value) != float("inf") else f"DOUBLE('{value}')"
+    if isinstance(value, Decimal) and value.is_finite():
+        return f"{value:f}BD"
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    raise InvalidCheckError(
+        f"{value!r} cannot stand in a check; it may be a text, a number, a boolean, a date or a datetime"
+    )
