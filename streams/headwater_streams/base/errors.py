@@ -1,5 +1,7 @@
 """Errors of the streams library, one class for each thing that the caller can do about it."""
 
+from typing import Any
+
 
 class StreamsError(Exception):
     """Base class. The message is one sentence that names the value, where it stood and what was allowed."""
@@ -19,7 +21,13 @@ class SourceReplacedError(IncompatibleStateError):
 
 
 class CheckFailedError(StreamsError):
-    """A check with `action="fail"` did not hold; the batch was not committed."""
+    """A check did not hold that stops the job; the batch was not committed.
+
+    Attributes:
+        results: What the checks of the batch came to, `quality.check_result.CheckResult`; empty where nothing keeps it.
+    """
+
+    results: tuple[Any, ...] = ()
 
 
 class RowErrorsError(StreamsError):

@@ -84,6 +84,8 @@ class Extra:
 
     WARNINGS = Key[Sequence[str]]("warnings")
     """What checks with `action="warn"` found, each as a sentence."""
+    CHECKS = Key[Sequence[Mapping[str, Any]]]("checks")
+    """What each check came to, see `quality.check_result`: `[{"check": "has_carrier", "outcome": "held", ...}]`."""
     GAPS = Key[Mapping[str, Mapping[str, Mapping[str, int]]]]("gaps")
     """How many offsets hold no record (transaction markers, aborted or compacted records), by input, topic and
     partition: `{"departed": {"departures": {"0": 3}}}`."""

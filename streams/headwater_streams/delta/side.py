@@ -1,6 +1,6 @@
 """Side tables: `<table>__late` and `<table>__quarantine`, committed before the main table, each batch once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 from headwater_streams.base.errors import DataLossError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.names import RECORD_COLUMNS
-from headwater_streams.delta.delta_table import DeltaTransaction
+from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
     INPUT,
@@ -71,9 +71,22 @@ def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:
 
 
 def write_side(
-    transaction: DeltaTransaction, rows: DataFrame, app_id: str, entry: LedgerEntry, expected: int
+    transaction: DeltaTransaction,
+    rows: DataFrame,
+    app_id: str,
+    entry: LedgerEntry,
+    expected: int,
+    judge: Callable[[WrittenFiles], None] | None = None,
 ) -> None:
     """Commits a batch's side rows by a new transaction, unless an earlier try of the same batch did.
+
+    Args:
+        transaction: The transaction.
+        rows: The rows.
+        app_id: The application id of the batch.
+        entry: The ledger entry.
+        expected: How many rows the pass over the batch counted.
+        judge: Is called with the files before they are committed; what it raises leaves them uncommitted.
 
     Raises:
         DataLossError: The number of written rows differs from the count of the pass over the batch.
@@ -86,4 +99,6 @@ def write_side(
             f"{entry.table}, batch {entry.batch}: {files.rows} rows to write where the batch counted {expected}; "
             "nothing was committed, and the job can be started again"
         )
+    if judge is not None:
+        judge(files)
     transaction.commit(app_id, entry.batch, entry.to_json(), files)

@@ -27,6 +27,7 @@ from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
 from headwater_streams.plan.exploding import Exploding, exploding_of, require_places_unnamed
 from headwater_streams.plan.job import Job
+from headwater_streams.plan.judging import require_judgeable
 from headwater_streams.plan.laid_out import keep_problems, layout_problems
 from headwater_streams.plan.plan import Chain, JobPlan
 from headwater_streams.plan.record_columns import (
@@ -166,6 +167,7 @@ def _analyse(
     if job.branches:
         plan = _with_branches(plan, results)
     plan = replace(plan, lookups=lookups)
+    require_judgeable(plan)
     if plan.unites:
         if not job.steps:  # a chain was checked as a whole
             check_without_actions(job, schemas, lookups, spark)

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.base.at_most import AtMost
 from headwater_streams.base.json_values import exact_number
 from headwater_streams.base.names import quoted
 from headwater_streams.base.plural import quantity
@@ -154,8 +155,9 @@ class ExpectRowsToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
     """A SQL condition holds for each row; shows some rows for which it does not hold, or raises."""
 
     condition: str
+    at_most: int | str = 0
     metric_dependencies: ClassVar[tuple[str, ...]] = (_TABLE_ROWS, _FAILING_ROWS, _SOME_FAILING_ROWS)
-    success_keys: ClassVar[tuple[str, ...]] = ("condition",)
+    success_keys: ClassVar[tuple[str, ...]] = ("condition", "at_most")
 
     def _validate(
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
@@ -173,7 +175,7 @@ class ExpectRowsToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
         if raising:
             result["details"] = {NOT_WORKED_OUT: why}
             result["observed_value"] = f"{observed_text(result)}, {raising:,} of them {why}"
-        return {"success": unexpected == 0, "result": result}
+        return {"success": AtMost.of(self.at_most).allows(unexpected, total), "result": result}
 
 
 class ExpectAggregateToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
@@ -265,7 +267,9 @@ def _arguments(expectation: SqlExpectation) -> dict[str, Any]:
         return {"aggregate": judged, "calls": list(expectation.calls)}
     if expectation.kind == "no_nulls":
         return {"condition": " AND ".join(f"{quoted(name)} IS NOT NULL" for name in expectation.columns)}
-    return {"condition": expectation.text}
+    bound = expectation.at_most
+    allowed: int | str = 0 if bound is None else str(bound) if bound.rows is None else bound.rows
+    return {"condition": expectation.text, "at_most": allowed}
 
 
 def _verdict_arguments(verdict: Verdict) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater_streams.base.names import is_table_name
 from headwater_streams.base.record import Part, Record
+from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.suite import Severity, Skipped
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.files import matching
@@ -41,6 +42,19 @@ class Outcome(Part):
     unexpected_count: int | None = None
     unexpected_sample: tuple[str, ...] = ()
     error: str | None = None
+
+    def check_result(self, rows: int) -> CheckResult:
+        """The same as `quality.results` has it, of a table of so many rows."""
+        failed = self.unexpected_count or 0
+        return CheckResult(
+            check=self.name,
+            outcome="broken" if not self.passed else "within" if failed else "held",
+            action="warn" if self.severity == "warning" else "fail",
+            judged=rows,
+            failed=failed,
+            observed=self.error or self.observed,
+            sample=self.unexpected_sample,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a result has it."""

@@ -12,6 +12,7 @@ from headwater_streams.base.check import Check, InvalidCheckError
 from headwater_streams.base.errors import StreamsError
 from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
+from headwater_streams.quality.rule_verdicts import judged_by_rule
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
 from headwater_streams.quality.validation import error_of, import_great_expectations, validate
 from headwater_streams.storage.atomic_file import atomic_file
@@ -86,6 +87,8 @@ def _judged(
     expected, skipped = expectations_for(checks, keys, frame.columns)
     expected, unknown = _applicable(frame, expected, checks)
     skipped += unknown
+    now_ms = int(ran_at.timestamp() * 1000)
+    expected = tuple(judged_by_rule(frame, each, Home(home), table, now_ms) for each in expected)
     own = _own_expectations(extra)
     if not expected and not own:
         raise SuiteError(
@@ -154,7 +157,7 @@ def _applicable(
     skipped: list[Skipped] = []
     for each in expected:
         try:
-            if each.kind in ("rows", "aggregate"):
+            if each.rule is None and each.kind in ("rows", "aggregate"):
                 require_condition(frame, each.text)
             if each.kind == "rows":
                 frame.where(each.condition)

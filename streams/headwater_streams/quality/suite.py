@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headwater_streams.base.check import Check
+from headwater_streams.base.at_most import AtMost
+from headwater_streams.base.check import REMOVING, Check
 from headwater_streams.base.condition import aggregates_in
 from headwater_streams.base.record import Part
+from headwater_streams.base.rule import BatchRule, RowRule, Rule
+from headwater_streams.quality.rules.keys import Unique
 
 Severity = Literal["critical", "warning"]
 Kind = Literal["rows", "aggregate", "no_nulls", "unique"]
@@ -30,6 +33,8 @@ class SqlExpectation:
         columns: For `"no_nulls"` and `"unique"`.
         calls: The aggregates of an `"aggregate"`, to be shown with their values.
         verdict: The verdict that is known already; None where the expectation is to be evaluated.
+        at_most: Of `"rows"`: how many may fail; None for none. Rows that a check takes out should not be there at all.
+        rule: The rule that is to give the verdict; None for a condition.
     """
 
     name: str
@@ -40,6 +45,8 @@ class SqlExpectation:
     columns: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     verdict: "Verdict | None" = None
+    at_most: AtMost | None = None
+    rule: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,11 @@ class Skipped(Part):
         return cls(**cls.checked(value))
 
 
+def severity_of(check: Check) -> Severity:
+    """What a check that does not hold is to a suite."""
+    return "warning" if check.action == "warn" else "critical"
+
+
 def expectations_for(
     checks: Sequence[Check], keys: Sequence[str], columns: Sequence[str]
 ) -> tuple[tuple[SqlExpectation, ...], tuple[Skipped, ...]]:
@@ -96,15 +108,25 @@ def expectations_for(
                 Skipped(name=check.name, reason="it judges each batch of the job's input, not the table")
             )
             continue
-        is_row = check.level == "row"
+        if isinstance(check.rule, Unique) and check.rule.at_most is None:
+            expected.append(
+                SqlExpectation(check.name, "unique", severity_of(check), columns=check.rule.columns)
+            )
+            continue
+        is_row, is_sql = (
+            check.level == "row",
+            check.rule is None or isinstance(check.rule, RowRule | BatchRule),
+        )
         expected.append(
             SqlExpectation(
                 check.name,
                 "rows" if is_row else "aggregate",
-                "warning" if check.action == "warn" else "critical",
+                severity_of(check),
                 check.passes_sql,
-                check.expression,
-                calls=() if is_row else tuple(aggregates_in(check.expression)),
+                check.expression if is_sql else check.text,
+                calls=() if is_row or not is_sql else tuple(aggregates_in(check.expression)),
+                at_most=check.at_most if check.action not in REMOVING else None,
+                rule=None if is_sql else check.rule,
             )
         )
     coordinates = tuple(name for name in COORDINATES if name in columns)

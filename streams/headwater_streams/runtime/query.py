@@ -1,5 +1,6 @@
 """One running job: Spark's query, its batches, its lease, its stop at a batch boundary."""
 
+import logging
 import re
 import threading
 import time
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
+from deltalake.exceptions import DeltaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater_streams.base.errors import (
+    CheckFailedError,
     DataLossError,
     FailingRowsFoundError,
     LeaseLostError,
@@ -23,6 +26,7 @@ from headwater_streams.base.errors import (
 )
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import merge_ranges, spelled
+from headwater_streams.ledger.check_results import copy_results, record_stopped
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
@@ -78,6 +82,7 @@ from headwater_streams.spark.workers import has_worker
 from headwater_streams.storage.damage import DamagedFileError, place_of
 from headwater_streams.storage.delta_files import added_by
 
+_log = logging.getLogger(__name__)
 _SHOWN = 3
 _ASKING_S = 5.0
 _OF_A_CLIENT = re.compile(r"Failed to (create new|construct) kafka", re.IGNORECASE)
@@ -218,6 +223,7 @@ class JobQuery:
             require_begun(self._context, self.job, self._generation)
             clear_sides(self._context, self.job, self._generation)
         self._stage.prepare()
+        self._copy_results()  # of the last batch, where the driver died behind its commit
         for reader in self._stage.readers:
             reader.begin(self._checkpoint, table)
         facts = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
@@ -432,11 +438,15 @@ class JobQuery:
                 result.require_computed()  # also where the batch was committed before: the state must be updated
             if self._stage.values is not None:
                 self._stage.values.advance(batch, execution)
+        except CheckFailedError as error:
+            self._record_stopped(batch, inputs, error)
+            raise
         except Exception as error:
             self._find_failing(batch, inputs, end.watermark_ms, error)
             raise
         finally:
             result.release()
+        self._copy_results()
         self.batches += 1
         self.last_batch, self._reading = batch, ""
         if again is None:
@@ -446,6 +456,30 @@ class JobQuery:
             self._expiry.after_batch(batch)
         if self._upkeep is not None and not self._stopping.is_set():
             self._upkeep.after_batch(batch)
+
+    def _copy_results(self) -> None:
+        """Copies what the checks came to into `quality.results`; a fault is logged, and the next batch copies it."""
+        if not self.job.checks:
+            return
+        try:
+            copy_results(self._context.home, self.job.target.name)
+        except (DeltaError, OSError, DamagedFileError) as error:
+            _log.warning("job %r: the results of its checks wait to be copied: %s", self.job.name, error)
+
+    def _record_stopped(self, batch: int, inputs: Mapping[str, BatchInput], error: CheckFailedError) -> None:
+        try:
+            record_stopped(
+                self._context.home,
+                self.job.target.name,
+                job=self.job.name,
+                generation=self._generation,
+                batch=batch,
+                at_ms=self._context.now_ms(),
+                ranges=merge_ranges([each.source.ranges for each in inputs.values()]),
+                error=error,
+            )
+        except (DeltaError, OSError, DamagedFileError) as fault:
+            _log.warning("job %r: %s: the results are not kept: %s", self.job.name, error, fault)
 
     def _find_failing(
         self, batch: int, inputs: Mapping[str, BatchInput], watermark_ms: int, error: Exception

@@ -21,6 +21,7 @@ from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
 from headwater_streams.operators.dedup.memory import SEEN_TABLE
 from headwater_streams.plan.job import Job
+from headwater_streams.quality.results import RESULTS_TABLE
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.progress import PROGRESS_TABLE
 from headwater_streams.spark.spark_errors import JvmError, reason_of
@@ -109,7 +110,7 @@ class TableUpkeep:
 def tidy(home: Home, upkeep: Upkeep) -> None:
     """Looks after the library's own tables, and forgets what jobs did longer ago than a log is kept."""
     before = datetime.now(UTC) - timedelta(days=upkeep.log_kept_days)
-    for name in (PROGRESS_TABLE, LEDGER_TABLE, SEEN_TABLE):
+    for name in (PROGRESS_TABLE, LEDGER_TABLE, SEEN_TABLE, RESULTS_TABLE):
         path = home.table(name)
         if not has_versions(path):
             continue

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.change import Change
@@ -24,12 +25,16 @@ from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import quantity
+from headwater_streams.base.rule import KeysRule
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.stages.check_memory import columns_of_table
 from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.spark.columns import cols
+from headwater_streams.storage.home import Home
 
 
 def verify(
@@ -120,7 +125,7 @@ def _verified(
                 detail=f"{told}of the range",
             ),
             prove_kept(context, own, part),
-            *_checks(job_plan.job, shadow, notes),
+            *_checks(context.home, job_plan.job, shadow, notes),
         ]
         recomputed, diff = recomputing.result(), comparing.result()
     return _Verified(
@@ -171,15 +176,30 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     )
 
 
-def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
+def _checks(home: Home, job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
     gate = CheckGate(job, "output")
     gate = gate.over(shadow) if job.branches else gate
-    if not gate:
+    if not gate and not gate.needs_rows:
         return []
+
+    def others(rule: KeysRule) -> pa.Table | None:
+        # Of the table itself the rows in the range are those that the shadow replaces.
+        return columns_of_table(home, rule.other, rule.other_columns) if rule.other else None
+
     try:
         gate.judge_rows(shadow, len(notes))
+        if gate.needs_rows:
+            gate.judge_keys(
+                lambda columns: shadow.select(*cols(columns)).toArrow(),
+                others,
+                dict(shadow.dtypes),
+                len(notes),
+            )
     except CheckFailedError as error:
         return [Finding(name="checks", ok=False, detail=str(error))]
     notes += gate.warnings
-    told = quantity(len(gate), "check of the result holds", "checks of the result hold")
+    count = len(gate.results)
+    if not count:
+        return []
+    told = quantity(count, "check of the result holds", "checks of the result hold")
     return [Finding(name="checks", ok=True, detail=told)]

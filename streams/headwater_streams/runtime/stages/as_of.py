@@ -24,6 +24,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
@@ -124,7 +125,7 @@ class AsOfStage:
             rows = judged.over(rows, *gate.aggregates())
         files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
         if gate:
-            gate.judge(judged.get(), batch)
+            gate.judge(judged.get(), batch, before=memory_of(self._context.home, self._job))
             warnings += gate.warnings
         answers = answer.answers.get()
         written = answers["matched"] + (answers["unmatched"] if self._spec.how == "left" else 0)
@@ -141,6 +142,7 @@ class AsOfStage:
         extra |= late_terms(self._job)
         if warnings:
             extra[Extra.WARNINGS] = warnings
+        extra |= gate.extra
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,

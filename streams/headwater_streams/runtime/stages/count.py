@@ -21,6 +21,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptInput
@@ -105,7 +106,7 @@ class CountStage:
         windows = full.over(reveal(placed, [ROWS, SOURCES]), *terms, *gate.aggregates())
         try:
             files = transaction.write(windows.withColumns(commit_columns(batch, self._generation)))
-            gate.judge(full.get(), batch)
+            gate.judge(full.get(), batch, before=memory_of(self._context.home, self._job))
             parts = self._open.write(batch, self._spec)
         finally:
             self._open.release()
@@ -119,6 +120,7 @@ class CountStage:
         warnings += gate.warnings
         if warnings:
             extra[Extra.WARNINGS] = warnings
+        extra |= gate.extra
         terms_of_input = {
             "read": observed(metrics, read_metric(self._name)),
             "folded": folded,

@@ -20,6 +20,7 @@ from headwater_streams.operators.windows.spec import CLOSED_UNTIL, SINCE
 from headwater_streams.plan.chain import empty
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.failing_rows import in_ranges, known_failing
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import KeptInput
@@ -155,7 +156,11 @@ class DirectInput(StatefulInput):
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """See `StatefulInput`."""
         gate = self._gate()
-        gate.judge(metrics.get(f"{self.name}_checks", {}), batch)
+        gate.judge(
+            metrics.get(f"{self.name}_checks", {}),
+            batch,
+            before=memory_of(self._context.home, self._plan.job),
+        )
         return gate.warnings
 
     @cached_property

@@ -23,6 +23,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
@@ -134,10 +135,10 @@ class JoinStage:
         gate = CheckGate(self._job, "output")
         if files is None:
             rows = self._first_pairs(pairs, partners)
-            gate.judge_rows(rows, batch)
+            gate.judge_rows(rows, batch, before=memory_of(self._context.home, self._job))
             files = write(rows)
         else:
-            gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
+            gate.judge(metrics.get(OUTPUT_METRIC, {}), batch, before=memory_of(self._context.home, self._job))
         accounting: dict[str, dict[str, int]] = {}
         partitions: dict[str, Mapping[int, Mapping[str, int]]] = {}
         splits = {
@@ -177,6 +178,7 @@ class JoinStage:
         }
         if warnings:
             extra[Extra.WARNINGS] = warnings
+        extra |= gate.extra
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,

@@ -15,8 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.base.rule import KeysRule
 from headwater_streams.delta.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.delta.side import quarantine_rows, write_side
 from headwater_streams.ledger.log import last_entry, seen_of
@@ -26,16 +28,20 @@ from headwater_streams.operators.dedup.intervals import IntervalSet
 from headwater_streams.operators.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.operators.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.plan.plan import JobPlan
+from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_extra
+from headwater_streams.runtime.stages.check_memory import CheckMemory, columns_of_files, columns_of_table
 from headwater_streams.runtime.stages.gaps import gaps_extra
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.key_log import KeyLog
 from headwater_streams.runtime.stages.narrowing import failing, without_failing
 from headwater_streams.runtime.stages.once import places_in
+from headwater_streams.runtime.stages.rejected_checks import Rejections, in_files, of_batch
 from headwater_streams.runtime.stages.rejected_rows import MOST_KEPT
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.stages.stateful import StatefulInput, sources_of
@@ -83,6 +89,7 @@ class RowStage:
         self._cold = ColdOrigins(context.home.table(SEEN_TABLE), self._job.name)
         self._starts: Starts = {}
         self._rejects_some = False
+        self._memory = CheckMemory(context.home, self._job)
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
@@ -137,17 +144,24 @@ class RowStage:
 
             blamed = self._blamed(records, verdicts, pinned, ranges, batch)
             passed, (files, branches) = without_failing(over, write, blamed)
-            passed.judge(batch, [self._job.target.name, *branches])
+            now_ms = self._context.now_ms()
+            passed.judge(batch, [self._job.target.name, *branches], before=self._memory.before, now_ms=now_ms)
+            self._judge_keys(
+                passed, {self._job.target.name: files} | {t: w for t, (_, w) in branches.items()}, batch
+            )
             accounting = passed.accounting(files.rows, self._places(self._job.target.name, files))
             of_branches = {
                 table: passed.accounting(written.rows, self._places(table, written), table)
                 for table, (_, written) in branches.items()
             }
             self._rejects_some = _rejected_few(accounting)
+            rejections = Rejections()
             if any(terms["quarantined"] for terms in accounting.values()):
                 self._context.step(self._job.name, "before quarantine", batch)
-                self._write_quarantine(passed.rejected(), batch, sources, accounting)
+                rejections = self._write_quarantine(passed, passed.rejected(), batch, sources, accounting)
+            results = self._results(passed, rejections)
         entry, state = self._entry(batch, sources, passed, accounting, seen, pinned)
+        entry = with_results(entry, results)
         for table, (branch, written) in branches.items():
             self._context.step(self._job.name, "before table", batch)
             of_table = replace(
@@ -166,6 +180,7 @@ class RowStage:
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
         self._committed(batch, state)
+        self._memory.add(now_ms, results)
 
     def _places(self, table: str, written: WrittenFiles) -> Callable[[], pa.Table]:
         """What gives the coordinates of the rows that were written to a table."""
@@ -293,13 +308,53 @@ class RowStage:
             )
         return self._pass.to_write(result).withColumns(columns)
 
+    def _judge_keys(self, passed: PassedRows, written: Mapping[str, WrittenFiles], batch: int) -> None:
+        """Has the checks judged that need the rows that were written.
+
+        Raises:
+            CheckFailedError: One stops the job.
+        """
+        for table, files in written.items():
+            if passed.gates_out[table].needs_rows:
+                self._judge_keys_of(passed, table, files, batch)
+
+    def _judge_keys_of(self, passed: PassedRows, table: str, files: WrittenFiles, batch: int) -> None:
+        path = self._context.home.table(table)
+
+        def rows(columns: Sequence[str]) -> pa.Table:
+            return columns_of_files(path, files.names, columns)
+
+        def others(rule: KeysRule) -> pa.Table | None:
+            if rule.other is None:
+                return None
+            return columns_of_table(self._context.home, rule.other or table, rule.other_columns)
+
+        try:
+            passed.gates_out[table].judge_keys(rows, others, dict(passed.results[table].dtypes), batch)
+        except CheckFailedError as error:
+            error.results = tuple(passed.check_results.values())
+            raise
+
+    def _results(self, passed: PassedRows, rejections: Rejections) -> list[CheckResult]:
+        """What each check came to, in the order in which they are declared."""
+        judged = passed.passed + rejections.rows
+        rejecting = {check.name: r for check, r in rejections.results(self._job.quarantining, judged)}
+        found = passed.check_results | rejecting
+        return [found[check.name] for check in self._job.checks if check.name in found]
+
     def _write_quarantine(
         self,
+        passed: PassedRows,
         bad: DataFrame,
         batch: int,
         sources: tuple[SourceRange, ...],
         accounting: Mapping[str, Mapping[str, int]],
-    ) -> None:
+    ) -> Rejections:
+        """Writes the rejected rows, and says what the checks came to that rejected them.
+
+        Raises:
+            CheckFailedError: One rejected more than it may; nothing was committed.
+        """
         expected = {name: {"quarantined": terms["quarantined"]} for name, terms in accounting.items()}
         entry = LedgerEntry(
             job=self._job.name,
@@ -312,13 +367,36 @@ class RowStage:
             fingerprint=self._job.fingerprint,
         )
         path = self._context.home.table(self._job.target.quarantine_table)
+        total, checks, found = entry.totals["quarantined"], self._job.quarantining, list[Rejections]()
+
+        def judge(files: WrittenFiles) -> None:
+            found.append(in_files(path, files.names))
+            results = found[0].results(checks, passed.passed + total)
+            gate = CheckGate(self._job, "input")
+            try:
+                gate.take(results, batch)
+            except CheckFailedError as error:
+                error.results = (*passed.check_results.values(), *error.results)
+                raise
+
         write_side(
             self._context.transaction(path),
             quarantine_rows(bad, batch, self._generation),
             self._app_id,
             entry,
-            entry.totals["quarantined"],
+            total,
+            judge if checks else None,
         )
+        if not checks:
+            return Rejections()
+        return replace(found[0] if found else of_batch(path, self._generation, batch), rows=total)
+
+
+def with_results(entry: LedgerEntry, results: Sequence[CheckResult]) -> LedgerEntry:
+    """An entry that says what the checks came to, where there are any."""
+    if not results:
+        return entry
+    return replace(entry, extra={**entry.extra, Extra.CHECKS: [each.to_json() for each in results]})
 
 
 def _rejected_few(accounting: Mapping[str, Mapping[str, int]]) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.base.errors import DataLossError, LookupKeyError
+from headwater_streams.base.errors import CheckFailedError, DataLossError, LookupKeyError
 from headwater_streams.base.ledger_entry import EXPLODED, Partitions, Ranges, merge_ranges
 from headwater_streams.ledger.repeats import records_in
 from headwater_streams.operators.dedup import ByKey, ByOffset, BySequence
@@ -25,8 +25,9 @@ from headwater_streams.operators.exploding import hide_rows, place_of_table, rev
 from headwater_streams.plan.chain import empty
 from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.plan import JobPlan
+from headwater_streams.quality.check_result import CheckResult, merged
 from headwater_streams.quality.columns import speaking_of
-from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.gates import Before, CheckGate
 from headwater_streams.runtime.stages.once import COPIES_READ, require_once
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.runtime.stages.rejected_rows import KEPT, kept, records_of, with_texts
@@ -189,7 +190,7 @@ class RowPass:
             gate = CheckGate(self._job, "input")
             gates_in[name] = gate.over(good) if self._is_union else gate
             if gates_in[name]:
-                good = counts.observe(("input", name), good, {}, gates_in[name].aggregates(), {})
+                good = counts.observe(("input", name), good, {}, gates_in[name].aggregates(located=True), {})
             if self._job.branches:
                 good = good.persist()
                 persisted.append(good)
@@ -200,7 +201,7 @@ class RowPass:
             written |= {f"rows_of_{place}": F.col(INPUT) == name for place, name in enumerate(self._names)}
         for table, result in self._job.results(**frames).items():
             gates[table] = self._gate(result)
-            results[table], judging = self._revealed(table, result), gates[table].aggregates()
+            results[table], judging = self._revealed(table, result), gates[table].aggregates(located=True)
             if self._job.result_time is not None:
                 judging = [
                     *judging,
@@ -412,16 +413,46 @@ class PassedRows:
         for rows in self._persisted:
             rows.unpersist()
 
-    def judge(self, batch: int, tables: Iterable[str] | None = None) -> None:
+    def judge(
+        self,
+        batch: int,
+        tables: Iterable[str] | None = None,
+        *,
+        before: Before | None = None,
+        now_ms: int | None = None,
+    ) -> None:
         """Looks at the checks of those tables whose rows were written; of all by default.
 
+        Args:
+            batch: The batch.
+            tables: The tables.
+            before: Gives what rules measured of earlier batches; None in a backfill.
+            now_ms: The time; by default the clock's.
+
         Raises:
-            CheckFailedError: One with `action="fail"` does not hold.
+            CheckFailedError: One does not hold that stops the job; the error has what all came to.
         """
-        for name, gate in self.gates_in.items():
-            gate.judge(self._counts.get("input", name), batch)
-        for table in self.gates_out if tables is None else tables:
-            self.gates_out[table].judge(self._counts.get("result", table), batch)
+        judging = [(self.gates_in[name], "input", name) for name in self.gates_in]
+        judging += [(self.gates_out[t], "result", t) for t in (self.gates_out if tables is None else tables)]
+        stopped: CheckFailedError | None = None
+        for gate, kind, name in judging:
+            try:
+                gate.judge(self._counts.get(kind, name), batch, before=before, now_ms=now_ms)
+            except CheckFailedError as error:
+                stopped = stopped or error
+        if stopped is not None:
+            stopped.results = tuple(self.check_results.values())
+            raise stopped
+
+    @property
+    def check_results(self) -> dict[str, CheckResult]:
+        """What the checks came to that were judged so far, by their names."""
+        return merged([gate.results for gate in (*self.gates_in.values(), *self.gates_out.values())])
+
+    @property
+    def passed(self) -> int:
+        """How many records and rows were neither duplicates nor rejected."""
+        return sum(int(self._counts.get("read", name).get("passed", 0)) for name in self._names)
 
     def accounting(
         self, written: int, places: Callable[[], pa.Table], table: str | None = None

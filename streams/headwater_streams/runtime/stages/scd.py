@@ -26,7 +26,8 @@ from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.narrowing import without_failing
-from headwater_streams.runtime.stages.row import RowStage, in_few_tasks
+from headwater_streams.runtime.stages.rejected_checks import Rejections
+from headwater_streams.runtime.stages.row import RowStage, in_few_tasks, with_results
 from headwater_streams.runtime.stages.row_pass import PassedRows
 from headwater_streams.runtime.stages.stateful import sources_of
 from headwater_streams.sources.coordinates import (
@@ -89,25 +90,30 @@ class ScdStage(RowStage):
 
             blamed = self._blamed(records, verdicts, pinned, ranges, batch)
             passed, (events, counts) = without_failing(over, events_of, blamed)
+            rejections = Rejections()
             try:
-                passed.judge(batch)
+                now_ms = self._context.now_ms()
+                passed.judge(batch, before=self._memory.before, now_ms=now_ms)
                 accounting = counts.in_all(
                     passed.accounting(counts.total["rows"], lambda: counts.places)[self._name]
                 )
                 if accounting["quarantined"]:
                     self._context.step(self._job.name, "before quarantine", batch)
-                    self._write_quarantine(
-                        self._rejected(passed, events), batch, sources, {self._name: accounting}
+                    rejections = self._write_quarantine(
+                        passed, self._rejected(passed, events), batch, sources, {self._name: accounting}
                     )
                 named = events.filter(~F.col(_NAMELESS)).drop(_NAMELESS, KEY, RAW, HEADERS)
                 accounting["kept"] = self._keep(named, counts, sources, batch)
                 entry, state = self._entry(batch, sources, passed, {self._name: accounting}, seen, pinned)
                 entry = replace(entry, kind="scd", partitions=counts.by_partition(passed.partitions()))
+                results = self._results(passed, rejections)
+                entry = with_results(entry, results)
                 self._apply(transaction, named, counts.keys, entry)
             finally:
                 events.unpersist()
         self._context.step(self._job.name, "after commit", batch)
         self._committed(batch, state)
+        self._memory.add(now_ms, results)
 
     def _events(self, rows: DataFrame, batch: int) -> DataFrame:
         """The change events with the types of the table that keeps them, and whether they can be applied."""

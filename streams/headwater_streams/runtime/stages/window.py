@@ -30,6 +30,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
@@ -137,7 +138,7 @@ class WindowStage:
         if not (closed or inputs[self._name].went_on):
             return  # Spark's own batch, to move its watermark, and no window closed
         gate = CheckGate(self._job, "output")
-        gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
+        gate.judge(metrics.get(OUTPUT_METRIC, {}), batch, before=memory_of(self._context.home, self._job))
         split = self._input.divert(batch, inputs[self._name], metrics)
         warnings = [*self._input.judge(batch, split, metrics), *gate.warnings]
         accounting = {self._name: self._accounting(split, metrics)}
@@ -145,6 +146,7 @@ class WindowStage:
         extra |= gaps_extra(self._context, self._job.name, sources_of(inputs), accounting)
         if warnings:
             extra[Extra.WARNINGS] = warnings
+        extra |= gate.extra
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,

@@ -1,0 +1,190 @@
+"""`quality.results`: what every check came to, one row a check and batch, or version of a table. Without Spark.
+
+A batch's results stand in its ledger entry, and so are committed with the batch, once. `ledger.check_results` copies
+them from there right after the commit, by a mark of the table, so that a copy that was cut short goes on where it was.
+The results of a batch that a check stopped have no commit to stand in; they are written by a mark of their own, once
+for each batch however often it is tried. A suite adds a row for each of its expectations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from headwater_streams.base.ledger_entry import Ranges
+from headwater_streams.base.rule import Past
+from headwater_streams.quality.check_result import CheckResult
+from headwater_streams.storage.delta_files import opened_table, reading
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
+
+RESULTS_TABLE = "quality.results"
+Kind = Literal["batch", "stopped", "suite", "backfill"]
+_RANGE = pa.struct(
+    [("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
+)
+SCHEMA = pa.schema(
+    [
+        ("at", pa.timestamp("us", "UTC")),
+        ("job", pa.string()),
+        ("table", pa.string()),
+        ("check", pa.string()),
+        ("outcome", pa.string()),
+        ("action", pa.string()),
+        ("kind", pa.string()),
+        ("generation", pa.int32()),
+        ("batch", pa.int64()),
+        ("version", pa.int64()),
+        ("judged", pa.int64()),
+        ("failed", pa.int64()),
+        ("observed", pa.string()),
+        ("values", pa.map_(pa.string(), pa.float64())),
+        ("sample", pa.list_(pa.string())),
+        ("ranges", pa.list_(_RANGE)),
+    ]
+)
+_TRIES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What was judged.
+
+    Attributes:
+        kind: A batch that was committed, one that a check stopped, a suite over a version of a table, or a backfill.
+        at_ms: When.
+        table: The table, `schema.name`.
+        job: The job; None where none is known.
+        generation: The job's generation.
+        batch: The batch.
+        version: The table's version that has the batch, or that was judged.
+        ranges: The offsets that the batch read.
+    """
+
+    kind: Kind
+    at_ms: int
+    table: str
+    job: str | None = None
+    generation: int | None = None
+    batch: int | None = None
+    version: int | None = None
+    ranges: Ranges | None = None
+
+
+def rows_of(judged: Judged, results: Sequence[CheckResult]) -> list[dict[str, Any]]:
+    """The rows of what was judged."""
+    ranges = [
+        {"topic": topic, "partition": partition, "start": start, "end": end}
+        for topic, partitions in (judged.ranges or {}).items()
+        for partition, (start, end) in partitions.items()
+    ]
+    return [
+        {
+            "at": datetime.fromtimestamp(judged.at_ms / 1000, UTC),
+            "job": judged.job,
+            "table": judged.table,
+            "check": each.check,
+            "outcome": each.outcome,
+            "action": each.action,
+            "kind": judged.kind,
+            "generation": judged.generation,
+            "batch": judged.batch,
+            "version": judged.version,
+            "judged": each.judged,
+            "failed": each.failed,
+            "observed": each.observed,
+            "values": [(name, None if v is None else float(v)) for name, v in each.values.items()],
+            "sample": list(each.sample),
+            "ranges": ranges,
+        }
+        for each in results
+    ]
+
+
+def append(home: Home, rows: Sequence[dict[str, Any]], mark: tuple[str, int] | None = None) -> bool:
+    """Appends rows, unless the table has the mark already; says whether it did.
+
+    Args:
+        home: The home.
+        rows: What `rows_of` gives.
+        mark: A name, and a number that grows: rows of the same or a smaller number are there already.
+    """
+    path = home.table(RESULTS_TABLE)
+    if not has_versions(path):
+        write_deltalake(str(path), SCHEMA.empty_table(), mode="ignore")
+    data = pa.Table.from_pylist(list(rows), schema=SCHEMA)
+    for attempt in range(_TRIES):
+        opened = opened_table(path)
+        if mark is not None and last_mark(home, mark[0], opened) >= mark[1]:
+            return False
+        marks = None if mark is None else [Transaction(*mark)]
+        try:
+            write_deltalake(
+                opened, data, mode="append", commit_properties=CommitProperties(app_transactions=marks)
+            )
+        except CommitFailedError:
+            # Another process wrote under the same name: whether it wrote these rows is looked up anew.
+            if attempt == _TRIES - 1:
+                raise
+            continue
+        return True
+    return False
+
+
+def last_mark(home: Home, name: str, opened: Any = None) -> int:
+    """The number of a mark, -1 where there is none."""
+    path = home.table(RESULTS_TABLE)
+    if opened is None:
+        if not has_versions(path):
+            return -1
+        opened = opened_table(path)
+    mark = opened.transaction_version(name)
+    return -1 if mark is None else int(mark)
+
+
+def history(
+    home: Home,
+    *,
+    job: str | None = None,
+    table: str | None = None,
+    check: str | None = None,
+    since: datetime | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """The rows that match, oldest first; none where nothing was judged yet."""
+    path = home.table(RESULTS_TABLE)
+    if not has_versions(path):
+        return SCHEMA.empty_table()
+    wanted = {"job": job, "table": table, "check": check}
+    conditions = [pc.field(name) == value for name, value in wanted.items() if value is not None]
+    if since is not None:
+        conditions.append(pc.field("at") >= since)
+    where = None
+    for condition in conditions:
+        where = condition if where is None else where & condition
+    names = None if columns is None else list(dict.fromkeys([*columns, "at"]))
+    with reading(path):
+        found = dataset_of(path).to_table(columns=names, filter=where)
+    return found.sort_by("at")
+
+
+def past_of(home: Home, job: str, check: str, count: int) -> list[Past]:
+    """What a check measured of the last batches that were committed, oldest first."""
+    return _last(history(home, job=job, check=check, columns=["kind", "values"]), "batch", count)
+
+
+def past_of_suites(home: Home, table: str, check: str, count: int) -> list[Past]:
+    """What a check measured of the last versions of a table that a suite judged, oldest first."""
+    return _last(history(home, table=table, check=check, columns=["kind", "values"]), "suite", count)
+
+
+def _last(found: pa.Table, kind: Kind, count: int) -> list[Past]:
+    rows = found.filter(pc.equal(found["kind"], kind))
+    rows = rows.slice(max(0, rows.num_rows - count))
+    return [Past(int(row["at"].timestamp() * 1000), dict(row["values"] or ())) for row in rows.to_pylist()]

@@ -1,0 +1,92 @@
+"""What the checks that reject rows came to: counted in the files of the quarantine, which a batch without rejected rows
+does not write, so that nothing is counted in the pass itself."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater_streams.base.check import Check
+from headwater_streams.quality.check_result import MOST_SAMPLED, CheckResult, of_rows
+from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TOPIC
+from headwater_streams.storage.delta_rows import data_files, dataset_of
+
+CHECK = "_check"
+_COLUMNS = [CHECK, TOPIC, PARTITION, OFFSET]
+_SCHEMA = pa.schema(
+    [(CHECK, pa.string()), (TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64())]
+)
+
+
+@dataclass(frozen=True)
+class Rejections:
+    """The rejected rows of a batch.
+
+    Attributes:
+        counts: How many rows each check rejected; a row counts for each of its reasons.
+        samples: Some of these, `TOPIC:PARTITION:OFFSET`.
+        rows: How many rows were rejected, for whatever reason.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    samples: dict[str, list[str]] = field(default_factory=dict)
+    rows: int = 0
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "Rejections":
+        """Those of rows of a quarantine table."""
+        counts, samples = Counter[str](), dict[str, list[str]]()
+        checks = rows[CHECK].to_pylist()
+        for place, names in enumerate(checks):
+            for name in names_in(names):
+                counts[name] += 1
+                if counts[name] <= MOST_SAMPLED:
+                    row = rows.slice(place, 1).to_pylist()[0]
+                    samples.setdefault(name, []).append(f"{row[TOPIC]}:{row[PARTITION]}:{row[OFFSET]}")
+        return cls(counts, samples, rows.num_rows)
+
+    def results(self, checks: Sequence[Check], judged: int) -> list[tuple[Check, CheckResult]]:
+        """What each check came to.
+
+        Args:
+            checks: Those that reject rows.
+            judged: How many rows they judged.
+        """
+        return [
+            (
+                check,
+                of_rows(
+                    check,
+                    judged=judged,
+                    failed=self.counts[check.name],
+                    sample=self.samples.get(check.name, ()),
+                ),
+            )
+            for check in checks
+        ]
+
+
+def names_in(checks: str | None) -> list[str]:
+    """The checks that a rejected row names.
+
+    Example:
+        >>> names_in("has_carrier, delay_sane")
+        ['has_carrier', 'delay_sane']
+    """
+    return checks.split(", ") if checks else []
+
+
+def in_files(folder: Path, files: Sequence[str]) -> Rejections:
+    """The rejected rows of some data files, which need not be committed."""
+    if not files:
+        return Rejections()
+    return Rejections.of(data_files([folder / name for name in files], _SCHEMA).to_table())
+
+
+def of_batch(folder: Path, generation: int, batch: int) -> Rejections:
+    """The rejected rows of a batch whose quarantine was committed before the driver died."""
+    mine = (pc.field(BATCH) == batch) & (pc.field(GENERATION) == generation)
+    return Rejections.of(dataset_of(folder).to_table(columns=_COLUMNS, filter=mine))

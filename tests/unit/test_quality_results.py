@@ -1,0 +1,129 @@
+"""`quality.results`: each batch's rows once, whatever was cut short, and the history that is read of them."""
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from headwater_streams.base.errors import CheckFailedError
+from headwater_streams.base.extra import Extra
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.check_results import copy_results, record_stopped
+from headwater_streams.quality.check_result import CheckResult
+from headwater_streams.quality.results import (
+    RESULTS_TABLE,
+    Judged,
+    append,
+    history,
+    past_of,
+    rows_of,
+)
+from headwater_streams.storage.home import Home
+
+TABLE = "silver.departures"
+
+
+def result(check="volume", *, failed=0, outcome="held", rows=10.0):
+    return CheckResult(
+        check=check, outcome=outcome, action="warn", judged=10, failed=failed, values={"rows": rows}
+    )
+
+
+def commit(home, batch, *results):
+    """A commit of a batch, as a row job makes it."""
+    source = SourceRange(
+        input="d", topic="departures", ranges={"departures": {0: (batch * 10, batch * 10 + 10)}}
+    )
+    entry = LedgerEntry(
+        job="departures",
+        generation=1,
+        batch=batch,
+        table=TABLE,
+        kind="row",
+        sources=(source,),
+        accounting={"d": {"read": 10, "written": 10}},
+        extra={Extra.CHECKS: [each.to_json() for each in results]} if results else {},
+    )
+    write_deltalake(
+        str(home.table(TABLE)),
+        pa.table({"x": [batch]}),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
+    )
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path)
+
+
+def test_results_are_copied_once_however_often_it_is_tried(home):
+    commit(home, 0, result(), result("set", failed=2, outcome="broken"))
+    commit(home, 1)
+    commit(home, 2, result(rows=12.0))
+    assert copy_results(home, TABLE) == 3
+    assert copy_results(home, TABLE) == 0
+    commit(home, 3, result(rows=13.0))
+    assert copy_results(home, TABLE) == 1
+    found = history(home, job="departures").to_pylist()
+    assert [(row["check"], row["batch"], row["version"]) for row in found] == [
+        ("volume", 0, 0),
+        ("set", 0, 0),
+        ("volume", 2, 2),
+        ("volume", 3, 3),
+    ]
+    assert found[0]["ranges"] == [{"topic": "departures", "partition": 0, "start": 0, "end": 10}]
+
+
+def test_stopped_batch_is_written_once_and_its_later_commit_beside_it(home):
+    commit(home, 0)
+    error = CheckFailedError("too many")
+    error.results = (result("set", failed=5, outcome="broken"),)
+    arguments = {
+        "job": "departures",
+        "generation": 1,
+        "batch": 1,
+        "at_ms": 1000,
+        "ranges": {"departures": {0: (10, 20)}},
+        "error": error,
+    }
+    assert record_stopped(home, TABLE, **arguments)
+    assert not record_stopped(home, TABLE, **arguments)
+    commit(home, 1, result("set"))
+    copy_results(home, TABLE)
+    rows = history(home, table=TABLE, check="set").to_pylist()
+    assert [(row["kind"], row["outcome"]) for row in rows] == [("stopped", "broken"), ("batch", "held")]
+
+
+def test_error_without_results_writes_nothing(home):
+    error = CheckFailedError("of a backfill")
+    assert not record_stopped(home, TABLE, job="j", generation=1, batch=0, at_ms=0, ranges={}, error=error)
+    assert history(home).num_rows == 0
+
+
+def test_past_is_that_of_committed_batches_in_order(home):
+    for at_ms, kind in ((3000, "batch"), (1000, "batch"), (2000, "stopped")):
+        judged = Judged(kind=kind, at_ms=at_ms, table=TABLE, job="departures")
+        append(home, rows_of(judged, [result(rows=float(at_ms))]))
+    assert [past.at_ms for past in past_of(home, "departures", "volume", 5)] == [1000, 3000]
+    assert [past.values for past in past_of(home, "departures", "volume", 1)] == [{"rows": 3000.0}]
+
+
+def test_history_is_that_of_a_check_since_a_time(home):
+    judged = Judged(kind="suite", at_ms=1000, table=TABLE, version=4)
+    append(home, rows_of(judged, [result(), result("set")]))
+    assert history(home, check="set", columns=["check"]).to_pylist()[0]["check"] == "set"
+    assert history(home, since=datetime(2000, 1, 1, tzinfo=UTC)).num_rows == 0
+
+
+def test_rows_appended_by_two_processes_are_both_there(home):
+    judged = Judged(kind="suite", at_ms=1000, table=TABLE)
+    append(home, rows_of(judged, [result()]), ("results of a.a", 1))
+    append(home, rows_of(judged, [result()]), ("results of a.b", 1))
+    assert history(home).num_rows == 2
+    log = max((home.table(RESULTS_TABLE) / "_delta_log").glob("*.json")).read_text()
+    assert {"appId": "results of a.b", "version": 1}.items() <= next(
+        json.loads(line)["txn"] for line in log.splitlines() if "txn" in line
+    ).items()
