@@ -1,36 +1,336 @@
-"""`headwater quarantine`: the records that a job rejected, and why."""
+"""`headwater quarantine`: the records that a job rejected, why, and what is done about them."""
 
-from typing import Annotated
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, RawOption
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    RawOption,
+    print_json,
+    print_line,
+    print_table,
+    waiting,
+)
 from headwater.cli._side import show_side
+from headwater.errors import EXIT_FAILED, UsageError
+from headwater_streams.base.plural import quantity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headwater_streams.ledger.quarantined import Which
 
 
-def quarantine(
+class _TableFirst(TyperGroup):
+    """Takes `headwater quarantine TABLE` for `headwater quarantine show TABLE`: a table's name has a dot."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Puts the command in front where a table stands in its place."""
+        if any("." in each for each in args) and not self.commands.keys() & set(args):
+            args = ["show", *args]
+        return list(super().parse_args(ctx, args))
+
+
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, cls=_TableFirst)
+
+CheckOption = Annotated[
+    list[str] | None, typer.Option("--check", metavar="NAME", help="Only what this check rejected; repeats.")
+]
+SinceOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only records of this time or later, ISO 8601.")
+]
+UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")]
+OffsetsOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TOPIC:PARTITION=START-END", help="Only these offsets, the end exclusive; repeats."),
+]
+
+
+@app.callback()
+def _quarantine() -> None:
+    """Show the records that a job rejected, replay them once the job was mended, or discard them.
+
+    \b
+    Examples:
+      headwater quarantine list
+      headwater quarantine silver.departures --limit 5
+      headwater quarantine replay jobs/flights.py:clean_departures --check has_carrier
+    """
+
+
+@app.command("list")
+def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -> None:
+    """List the tables that have rejected records, how many are open, and which checks rejected them.
+
+    \b
+    Example:
+      headwater quarantine list
+    """
+    from headwater_streams.ledger.quarantined import summaries
+    from headwater_streams.storage.home import Home
+
+    found = summaries(Home(home))
+    if json_output:
+        print_json(
+            [
+                {
+                    "table": each.table,
+                    "open": each.rows,
+                    "discarded": each.discarded,
+                    "checks": dict(each.checks),
+                    "newest": None if each.newest is None else each.newest.isoformat(),
+                }
+                for each in found
+            ]
+        )
+        return
+    print_table(
+        ["table", "open", "discarded", "rejected by", "newest (UTC)"],
+        [
+            (
+                each.table,
+                each.rows,
+                each.discarded,
+                ", ".join(f"{check} {count:,}" for check, count in each.checks.items()),
+                None if each.newest is None else f"{each.newest:%Y-%m-%d %H:%M:%S}",
+            )
+            for each in found
+        ],
+        empty="no job has rejected a record",
+    )
+
+
+@app.command()
+def show(
     table: Annotated[str, typer.Argument(help="The table whose rejected records are shown.")],
     limit: Annotated[
         int, typer.Option(min=1, help="The most records to show, those of the newest batch first.")
     ] = 20,
+    check: CheckOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    offsets: OffsetsOption = None,
+    open_only: Annotated[bool, typer.Option("--open", help="Leave out those that were discarded.")] = False,
     json_output: JsonOption = False,
     raw: RawOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Show the records of TABLE__quarantine: every reason, the raw bytes, the coordinates.
 
-    Once the job was mended, `backfill plan JOB --quarantined` reads them again.
+    Once the job was mended, `quarantine replay JOB` reads them again.
+
+    \b
+    Examples:
+      headwater quarantine show silver.departures --limit 5
+      headwater quarantine show silver.departures --check has_carrier --since 2013-01-01T10:00:00Z
+    """
+    if not (check or since or until or offsets or open_only):
+        show_side(
+            home,
+            table,
+            "__quarantine",
+            limit,
+            "_batch DESC, _topic, _partition, _offset",
+            json_output=json_output,
+            raw=raw,
+        )
+        return
+    from headwater_streams.ledger.quarantined import reasons
+
+    rows = _rows(home, table, _which(check, since, until, offsets, discarded=not open_only))
+    shown = rows[-limit:][::-1]
+    if json_output:
+        print_json([{**row, "reasons": reasons(row)} for row in shown])
+        return
+    print_table(
+        ["record", "time (UTC)", "rejected by", "reason", "value"],
+        [
+            (
+                f"{row['_topic']}:{row['_partition']}:{row['_offset']}",
+                row["_timestamp"],
+                row["_check"],
+                row["_reason"],
+                _text(row.get("_raw")),
+            )
+            for row in shown
+        ],
+        empty=f"no rejected record of {table} is of these",
+    )
+    if len(rows) > len(shown):
+        print_line(f"{len(rows):,} in all; more: --limit N", file=sys.stderr)
+
+
+@app.command()
+def replay(
+    reference: Annotated[
+        str, typer.Argument(metavar="JOB", help="PATH_OR_MODULE[:job], with the code that is to run.")
+    ],
+    check: CheckOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    offsets: OffsetsOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be read again, and do nothing.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Read rejected records again through the job's present code, into the same table, each once.
+
+    It is a repair: planned, run beside the live job, proved, and swapped in by one commit. A repair reads whole ranges
+    of offsets, so rows between two rejected records are made anew, too. What is rejected again stays in quarantine.
+    Exit status 0: swapped in, or nothing to do; 1: the proof failed, and nothing was changed.
+
+    \b
+    Examples:
+      headwater quarantine replay jobs/flights.py:clean_departures
+      headwater quarantine replay jobs/flights.py:clean_departures --check has_carrier --dry-run
+    """
+    from headwater.cli._backfill_job import errors, session_of
+    from headwater.running.clusters import reads_default
+    from headwater.running.environment import one_job
+    from headwater_streams.ledger.quarantined import hull
+
+    job, where = one_job(reference, home)
+    table = job.target.name
+    rows = _rows(home, table, _which(check, since, until, offsets))
+    if not rows:
+        if json_output:
+            print_json({"table": table, "records": 0, "version": None})
+        else:
+            print_line(f"no rejected record of {table} is open, of these")
+        return
+    ranges = hull(rows)
+    spans = [
+        f"{topic}:{partition}={start}-{end}"
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
+    ]
+    if dry_run:
+        if json_output:
+            print_json({"table": table, "records": len(rows), "offsets": spans, "version": None})
+        else:
+            print_line(f"{quantity(len(rows), 'rejected record')} of {table} in {', '.join(spans)}")
+        return
+    with errors(), session_of(home, bootstrap, needs_broker=reads_default(job), is_brief=True) as context:
+        from headwater_streams import backfill
+
+        planned = backfill.plan(context, job, offsets=ranges, reference=where)
+        with waiting(f"reading {quantity(len(rows), 'rejected record')} of {table} again"):
+            backfill.run(context, planned.id, job)
+            verdict = backfill.verify(context, planned.id, job)
+        if not verdict.passed:
+            wrong = "; ".join(f"{each.name}: {each.detail}" for each in verdict.findings if not each.ok)
+            print_line(
+                f"nothing was changed, as the proof of {planned.id} failed: {wrong}; "
+                f"headwater backfill abort {planned.id} lets go of it",
+                file=sys.stderr,
+            )
+            raise typer.Exit(EXIT_FAILED)
+        done = backfill.swap(context, planned.id)
+    left = {(row["_topic"], row["_partition"], row["_offset"]) for row in _rows(home, table, _which())}
+    again = sum((row["_topic"], row["_partition"], row["_offset"]) in left for row in rows)
+    if json_output:
+        print_json(
+            {
+                "table": table,
+                "records": len(rows),
+                "rejected_again": again,
+                "backfill": planned.id,
+                "version": done["version"],
+            }
+        )
+        return
+    print_line(
+        f"{quantity(len(rows), 'rejected record')} read again into version {done['version']} of {table}, "
+        f"{again:,} of them rejected again; headwater backfill rollback {planned.id} takes it back"
+    )
+
+
+@app.command()
+def discard(
+    table: Annotated[
+        str, typer.Argument(help="The table whose rejected records are to be left as they are.")
+    ],
+    because: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with them.")],
+    check: CheckOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    offsets: OffsetsOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Note that rejected records are to be left as they are: they are no longer open, and are not replayed.
+
+    No row is removed, as the ledger counts each: the note stands in quality.discarded.
 
     \b
     Example:
-      headwater quarantine silver.departures --limit 5
+      headwater quarantine discard silver.departures --check has_carrier --because "test traffic of 1 January"
     """
-    show_side(
-        home,
-        table,
-        "__quarantine",
-        limit,
-        "_batch DESC, _topic, _partition, _offset",
-        json_output=json_output,
-        raw=raw,
+    from headwater_streams.ledger.quarantined import discard as note
+    from headwater_streams.storage.home import Home
+
+    if not because.strip():
+        raise UsageError("--because: say why, so that the next person knows")
+    rows = _rows(home, table, _which(check, since, until, offsets))
+    noted = note(Home(home), table, rows, because.strip(), int(time.time() * 1000))
+    if json_output:
+        print_json({"table": table, "discarded": noted})
+    else:
+        print_line(f"{quantity(noted, 'rejected record')} of {table} discarded")
+
+
+def _which(
+    check: list[str] | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    offsets: list[str] | None = None,
+    *,
+    discarded: bool = False,
+) -> "Which":
+    from headwater.cli._backfill import parse_offsets
+    from headwater_streams.ledger.quarantined import Which
+
+    return Which(
+        checks=tuple(check or ()),
+        since=_moment("--since", since),
+        until=_moment("--until", until),
+        offsets=parse_offsets(offsets) if offsets else None,
+        discarded=discarded,
     )
+
+
+def _rows(home: "Path", table: str, which: "Which") -> list[dict[str, Any]]:
+    from headwater_streams.ledger.quarantined import rejected
+    from headwater_streams.storage.home import Home
+
+    place = Home(home)
+    if f"{table}__quarantine" not in place.tables():
+        raise UsageError(
+            f"there is no table {table}__quarantine; headwater quarantine list says which there are"
+        )
+    return rejected(place, table, which)
+
+
+def _moment(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: write a time such as 2013-01-01T10:00:00Z") from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _text(raw: bytes | None) -> str:
+    return "" if raw is None else raw.decode(errors="backslashreplace")[:200]

@@ -64,7 +64,9 @@ VERBS = {
     "quality": Verb("quality", "Run checks and expectation suites over a table.", _JOBS),
     "audit": Verb("audit", "Account for every offset of a table's inputs.", _JOBS),
     "late": Verb("late", "Show the rows that came after their window had closed.", _JOBS),
-    "quarantine": Verb("quarantine", "Show the rows that a job rejected, and why.", _JOBS),
+    "quarantine": Verb(
+        "quarantine", "Show the rows that a job rejected, and why; replay or discard them.", _JOBS
+    ),
     "demo": Verb("demo", "A month of flights, from events to proved tables.", _JOBS),
     "setup": Verb("setup", "Fetch and check the jars that Spark needs.", _SELF),
     "doctor": Verb("doctor", "Check Java, the jars, the ports, the libraries and the home.", _SELF),
