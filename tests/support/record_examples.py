@@ -23,6 +23,8 @@ from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.base.record import Record
+from headwater_streams.quality.alarms import AlarmState, Broken
+from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.result import Outcome, SuiteResult
 from headwater_streams.quality.suite import Skipped
 from headwater_streams.runtime.lookups import LookupVersion
@@ -82,6 +84,36 @@ _ENTRIES = {
         },
         fingerprint="9f2c0011aabbccdd",
         partitions={"departures": {0: {"read": 6, "exploded": 4, "written": 9}}},
+    ),
+    "checks": LedgerEntry(
+        job="departures",
+        generation=1,
+        batch=19,
+        table="silver.departures",
+        kind="row",
+        sources=(_TOPIC,),
+        accounting={"departed": {"read": 10, "written": 8, "quarantined": 2}},
+        fingerprint="9f2c0011aabbccdd",
+        extra={
+            Extra.CHECKS: [
+                CheckResult(
+                    check="has_carrier",
+                    outcome="within",
+                    action="quarantine",
+                    judged=10,
+                    failed=2,
+                    sample=("departures:0:3", "departures:1:0"),
+                ).to_json(),
+                CheckResult(
+                    check="volume",
+                    outcome="broken",
+                    action="warn",
+                    judged=8,
+                    observed="8 rows, and the median of the last 20 batches has 40",
+                    values={"rows": 8.0},
+                ).to_json(),
+            ]
+        },
     ),
     "least": LedgerEntry(job="alone", generation=1, batch=0, table="silver.alone", kind="side"),
     "expiry": LedgerEntry(
@@ -342,6 +374,15 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
     },
     RejectedRows: {"some": RejectedRows(offsets=Offsets.at([("departures", 0, 4), ("departures", 1, 7)]))},
     FailingRows: {"some": FailingRows(rows={"departed": {("departures", 0, 5): "it raises"}, "format": {}})},
+    AlarmState: {
+        "some": AlarmState(
+            broken=(
+                Broken(table="silver.departures", check="set", since="2013-01-01T12:01:00+00:00"),
+                Broken(table="gold.delays", check="volume", since="2013-01-01T12:02:00+00:00"),
+            )
+        ),
+        "none": AlarmState(),
+    },
     SuiteResult: {
         "some": SuiteResult(
             table="silver.departures",

@@ -330,6 +330,7 @@ def run(
         open_environment,
         remember_modules,
     )
+    from headwater.running.quality_watch import quality_watch
     from headwater.running.signals import stop_requested
     from headwater.running.status import log_ends
     from headwater_streams.base.errors import JobDefinitionError
@@ -353,6 +354,7 @@ def run(
         )
     remember_modules(home, jobs)
     runner: JobRunner | None = None
+    watch = quality_watch(home, environment.context.spark, jobs)
     ends = log_ends(home)
     try:
         with stop_requested() as stopping:
@@ -382,11 +384,13 @@ def run(
                     progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
                 while not stopping.is_set() and not runner.is_over:
                     runner.watch(0.5)
+                    watch.tick()
     except JobDefinitionError as error:
         raise UsageError(str(error)) from error
     except Exception as error:
         raise UserError(explain(error), EXIT_FAILED) from error
     finally:
+        watch.finish()
         _report(runner, home, ends, json_output, loaded)
         with suppress(AnyJvmError, ConnectionError):  # where it has ended by itself
             environment.context.spark.stop()

@@ -73,6 +73,15 @@ class JobSettings(_Section):
     restart_most_s: Annotated[Decimal, Field(gt=0)] = 60.0
 
 
+class QualitySettings(_Section):
+    """Suites that run beside jobs, and whom they tell when a check breaks."""
+
+    every_minutes: Annotated[Decimal, Field(ge=0)] = 0
+    after_commits: Annotated[Whole, Field(ge=0)] = 0
+    alarm_command: str = ""
+    alarm_webhook: Annotated[str, Field(pattern=r"^$|^https?://")] = ""
+
+
 class ClientSettings(_Section):
     """How clients reach a cluster: commands, jobs, backfills, audits alike."""
 
@@ -102,5 +111,6 @@ class Settings(_Section):
     broker: dict[str, str] = {}
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
+    quality: QualitySettings = QualitySettings()
     client: ClientSettings = ClientSettings()
     cluster: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], ClientSettings] = {}

@@ -1,0 +1,190 @@
+"""When a check's breaking is news: once when it breaks, and once when it is well again. Decides only; nothing is sent.
+
+What was said last of each check is a record in `<home>/quality/alarms.json`. It is written after an alarm was
+delivered, so that one which could not be is tried again, and a command that starts anew does not repeat the others.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from headwater_streams.base.record import Part, Record
+
+State = Literal["broken", "well"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Broken(Part):
+    """A check that somebody was told is broken.
+
+    Attributes:
+        table: The table.
+        check: The check.
+        since: When it broke, ISO 8601.
+    """
+
+    WHAT = "a broken check"
+
+    table: str
+    check: str
+    since: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as the record has it."""
+        return {"table": self.table, "check": self.check, "since": self.since}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Broken":
+        """The check that stands in the record."""
+        return cls(**cls.checked(value))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlarmState(Record):
+    """What was said last.
+
+    Attributes:
+        broken: The checks that are broken, and were said to be.
+    """
+
+    WHAT = "the state of the alarms"
+
+    broken: tuple[Broken, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as it is stored."""
+        return self.version_key() | {"broken": [each.to_json() for each in self.broken]}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "AlarmState":
+        """The state as it was stored."""
+        stored = cls.checked(value)
+        return cls(broken=tuple(Broken.from_json(each) for each in stored["broken"]))
+
+    def after(self, alarm: "Alarm") -> "AlarmState":
+        """The state once an alarm was delivered."""
+        others = tuple(each for each in self.broken if (each.table, each.check) != (alarm.table, alarm.check))
+        if alarm.state == "well":
+            return AlarmState(broken=others)
+        return AlarmState(broken=(*others, Broken(table=alarm.table, check=alarm.check, since=alarm.at)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """A piece of news.
+
+    Attributes:
+        table: The table.
+        check: The check.
+        state: What the check is now.
+        at: When it became so, ISO 8601.
+        job: The job that writes the table; None where a suite found it.
+        observed: What was seen.
+        where: The batch or version that was judged.
+        sample: Some of the rows at fault.
+        since: Of one that is well again: since when it was broken.
+    """
+
+    table: str
+    check: str
+    state: State
+    at: str
+    job: str | None = None
+    observed: str = ""
+    where: str = ""
+    sample: Sequence[str] = field(default=())
+    since: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The news in a sentence."""
+        if self.state == "well":
+            return f"{self.table}: the check {self.check!r} is well again in {self.where}, broken since {self.since}"
+        return f"{self.table}: the check {self.check!r} is broken in {self.where}: {self.observed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The news as a command or a webhook gets it."""
+        value: dict[str, Any] = {
+            "state": self.state,
+            "table": self.table,
+            "check": self.check,
+            "job": self.job,
+            "at": self.at,
+            "where": self.where,
+            "observed": self.observed,
+            "sample": list(self.sample),
+            "text": self.sentence,
+        }
+        return value if self.since is None else {**value, "since": self.since}
+
+
+def alarms(state: AlarmState, rows: Iterable[Mapping[str, Any]]) -> list[Alarm]:
+    """The news in results, in the order in which it came.
+
+    A check that broke and was well again between two looks was nobody's news yet, and is none now. Of a check that is
+    judged by its job and by a suite, the newest result counts.
+
+    Args:
+        state: What was said last.
+        rows: Rows of `quality.results` in order of time, those since the last look at least.
+    """
+    said = {(each.table, each.check): each.since for each in state.broken}
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    began: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:
+        key = (row["table"], row["check"])
+        newest[key] = row
+        if row["outcome"] != "broken":
+            began.pop(key, None)
+        elif key not in began:
+            began[key] = row
+    news = []
+    for key, row in newest.items():
+        if row["outcome"] == "broken" and key not in said:
+            news.append(_alarm(began[key], "broken", None))
+        elif row["outcome"] != "broken" and key in said:
+            news.append(_alarm(row, "well", said[key]))
+    return sorted(news, key=lambda each: each.at)
+
+
+def _alarm(row: Mapping[str, Any], state: State, since: str | None) -> Alarm:
+    at = row["at"]
+    failed, judged = row.get("failed") or 0, row.get("judged") or 0
+    return Alarm(
+        table=row["table"],
+        check=row["check"],
+        state=state,
+        at=at.isoformat() if isinstance(at, datetime) else str(at),
+        job=row.get("job"),
+        observed=row.get("observed") or f"{failed:,} of {judged:,} rows failed",
+        where=f"version {row['version']}" if row["kind"] == "suite" else f"batch {row['batch']}",
+        sample=tuple(row.get("sample") or ()),
+        since=since,
+    )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When the suite of a table is due: every so often, or after so many commits, whichever comes first.
+
+    Attributes:
+        every_s: The time between two; None for none.
+        commits: The commits between two; None for none.
+    """
+
+    every_s: float | None = None
+    commits: int | None = None
+
+    def is_due(self, *, waited_s: float, version: int, judged_version: int) -> bool:
+        """Whether a suite is to run now; a version that was judged already is not judged again.
+
+        Args:
+            waited_s: How long ago the last one began, or the command.
+            version: The table's newest version.
+            judged_version: The version that was judged last, -1 before the first.
+        """
+        if version <= judged_version:
+            return False
+        by_time = self.every_s is not None and waited_s >= self.every_s
+        return by_time or (self.commits is not None and version - judged_version >= self.commits)
