@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from headwater_streams.plan.job import Job
     from headwater_streams.quality import Check, SuiteResult
+    from headwater_streams.quality.trend import Trend
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -71,6 +72,10 @@ def run(
             metavar="PATH_OR_MODULE:FUNCTION", help="A function that returns great-expectations expectations."
         ),
     ] = None,
+    suite: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A module with a list CHECKS, as `quality suggest` writes."),
+    ] = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
@@ -92,6 +97,7 @@ def run(
 
     try:
         added_checks = [*_parsed_checks(check or [], "row"), *_parsed_checks(batch_check or [], "batch")]
+        added_checks += _suite_checks(suite) if suite is not None else []
         extra = _expectations_function(expectations) if expectations else None
         subjects = _subjects(subject, home)
         _warn_of_missing_jobs(home, subjects)
@@ -103,6 +109,7 @@ def run(
         raise UserError(str(error), EXIT_FAILED) from error
     except StreamsError as error:
         raise UsageError(str(error)) from error
+    _keep_results(home, results)
     if json_output:
         print_json([result.to_json() for result in results] if len(results) > 1 else results[0].to_json())
     else:
@@ -164,6 +171,117 @@ def show(
     report_damaged(damaged)
 
 
+@app.command()
+def suggest(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="schema.table.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the suite here; by default it is printed."),
+    ] = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Write a suite that the table's own rows suggest, to be read and edited.
+
+    A million rows are looked at, without Spark. Each check only warns until you say otherwise. A file that is there is
+    not overwritten.
+
+    \b
+    Examples:
+      headwater quality suggest silver.departures --out departures_suite.py
+      headwater quality run silver.departures --suite departures_suite.py
+    """
+    from headwater.sql.catalog import Catalog
+    from headwater_streams.quality.profile import profiled
+    from headwater_streams.quality.suggest import as_module, suggested
+    from headwater_streams.storage.files import exists, write_text
+
+    found_table = Catalog(home).table(table)
+    if out is not None and exists(out):
+        raise UsageError(f"{out} is there already; give another --out, or remove it")
+    job = _job_of(found_table.qualified_name, _job_folders())
+    version, rows, profiles = profiled(found_table.path)
+    found = suggested(profiles, job.target.keys if job is not None else ())
+    if not found:
+        raise UsageError(f"{table} has no rows that could suggest a check")
+    if json_output:
+        checks = [{"name": each.name, "rule": each.rule, "seen": each.seen} for each in found]
+        print_json({"table": table, "version": version, "rows": rows, "checks": checks})
+        return
+    text = as_module(found_table.qualified_name, version, rows, found)
+    if out is None:
+        print(text, end="")
+        return
+    write_text(out, text)
+    print_line(
+        f"{quantity(len(found), 'check')} of {table} in {out}: headwater quality run {table} --suite {out}"
+    )
+
+
+@app.command()
+def history(
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="Only the checks of this table.", show_default=False),
+    ] = None,
+    check: Annotated[str | None, typer.Option("--check", metavar="NAME", help="Only this check.")] = None,
+    days: Annotated[float, typer.Option(metavar="N", min=0, help="How far back.")] = 7,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write a page with each check's drawing."),
+    ] = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Draw each check over time: of jobs' batches, of those that a check stopped, and of suites.
+
+    A dot is a result that held, a bar has the share of rows that failed, and a cross is broken. All results are rows
+    of quality.results. Exit status 0: the newest result of each holds, 1: one is broken.
+
+    \b
+    Examples:
+      headwater quality history
+      headwater quality history silver.departures --check has_carrier --days 365
+      headwater quality history --html quality.html
+    """
+    from datetime import UTC, datetime, timedelta
+
+    from headwater_streams.quality.results import history as read_history
+    from headwater_streams.quality.trend import page, spark_line, trends
+    from headwater_streams.storage.files import write_text
+    from headwater_streams.storage.home import Home
+
+    since = datetime.now(UTC) - timedelta(days=days)
+    columns = ("table", "check", "outcome", "kind", "batch", "version", "judged", "failed", "observed")
+    more = ("job", "action", "generation", "values", "sample", "ranges") if json_output else ()
+    rows = read_history(
+        Home(home), table=table, check=check, since=since, columns=[*columns, *more]
+    ).to_pylist()
+    found = trends(rows)
+    if html is not None:
+        write_text(html, page(found, f"Checks of {table or 'all tables'}, {days:g} days"))
+    if json_output:
+        print_json([{**row, "at": row["at"].isoformat()} for row in rows])
+    else:
+        print_table(
+            ["table", "check", "over time", "results", "broken", "last"],
+            [
+                (each.table, each.check, spark_line(each), len(each.points), each.broken, _last_of(each))
+                for each in found
+            ],
+            empty="no check has a result of that time; a job with checks writes them, and headwater quality run",
+        )
+        if html is not None:
+            print_line(f"as a page: {html}")
+    if any(each.since is not None for each in found):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _last_of(trend: "Trend") -> str:
+    since = "" if trend.since is None else f", broken since {trend.since:%Y-%m-%d %H:%M:%S}"
+    return f"{trend.last.where}: {trend.last.observed}{since}"
+
+
 def _verdict(result: "SuiteResult") -> str:
     return "passed" if result.passed else "failed"
 
@@ -188,6 +306,23 @@ def _parsed_checks(texts: "Sequence[str]", level: str) -> "list[Check]":
         except InvalidCheckError as error:
             raise UsageError(str(error)) from error
     return checks
+
+
+def _suite_checks(path: Path) -> "list[Check]":
+    """The checks of a module that `quality suggest` wrote, or somebody else."""
+    from runpy import run_path
+
+    from headwater_streams.quality import Check
+
+    try:
+        checks = run_path(str(path)).get("CHECKS")
+    except FileNotFoundError as error:
+        raise UsageError(f"--suite {path}: there is no such file") from error
+    except Exception as error:  # a person's own module may raise anything
+        raise UsageError(f"--suite {path}: {type(error).__name__}: {error}") from error
+    if not isinstance(checks, list | tuple) or not all(isinstance(check, Check) for check in checks):
+        raise UsageError(f"--suite {path}: it has no list CHECKS of hw.Check(...)")
+    return list(checks)
 
 
 def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
@@ -297,6 +432,15 @@ def _judged(
         ]
     finally:
         spark.stop()
+
+
+def _keep_results(home: Path, results: "Sequence[SuiteResult]") -> None:
+    """Adds what suites found to `quality.results`."""
+    from headwater_streams.quality.suite_rows import keep_result
+    from headwater_streams.storage.home import Home
+
+    for result in results:
+        keep_result(Home(home), result)
 
 
 def _print_result(result: "SuiteResult") -> None:

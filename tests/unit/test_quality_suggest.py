@@ -1,0 +1,60 @@
+"""Suites that a table's rows suggest: each suggestion is a check, and says what it saw."""
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from headwater_streams.quality import Check, expect
+from headwater_streams.quality.profile import profile_of, profiled
+from headwater_streams.quality.suggest import ColumnProfile, as_module, suggested
+
+
+class _Headwater:
+    """What a module calls `hw`, without the job API."""
+
+    Check, expect = Check, expect
+
+
+def checks_of(found):
+    text = as_module("silver.departures", 3, 300, found).replace("import headwater as hw", "")
+    scope = {"hw": _Headwater}
+    exec(compile(text, "suite.py", "exec"), scope)
+    return scope["CHECKS"]
+
+
+def test_suggestions_are_checks_that_only_warn():
+    rows = 300
+    profiles = [
+        profile_of("carrier", pa.chunked_array([["AA", "UA", "it's"] * 100])),
+        profile_of("delay", pa.chunked_array([list(range(rows))])),
+        profile_of("tail", pa.chunked_array([[None, *[f"N{n:03}" for n in range(rows - 1)]]])),
+        ColumnProfile(name="_offset", kind="number", rows=rows, nulls=0),
+    ]
+    checks = checks_of(suggested(profiles, keys=["flight_id"]))
+    assert {check.name: check.text for check in checks} == {
+        "carrier_present": "carrier is not NULL",
+        "carrier_known": "carrier is one of AA, UA, it's",
+        "delay_present": "delay is not NULL",
+        "delay_in_range": "delay is between 0 and 299",
+        "delay_unique": "delay is unique in the batch",
+        "tail_mostly_present": "at most 0.7 % of tail is NULL",
+        "tail_length": "the length of tail is between 4 and 4",
+        "flight_id_unique": "flight_id is unique in the batch",
+        "usual_volume": "the rows are within 50% of the last 20 batches",
+    }
+    assert {check.action for check in checks} == {"warn"}
+
+
+def test_column_without_values_suggests_nothing_but_what_it_is():
+    assert suggested([ColumnProfile(name="x", kind="text", rows=10, nulls=10)])[0].name == "usual_volume"
+    assert suggested([ColumnProfile(name="x", kind="text", rows=0, nulls=0)]) == []
+
+
+def test_few_rows_suggest_no_set_of_values():
+    names = [each.name for each in suggested([profile_of("x", pa.chunked_array([["a", "b"]]))])]
+    assert names == ["x_present", "x_length", "usual_volume"]
+
+
+def test_profile_is_that_of_the_newest_version(tmp_path):
+    write_deltalake(str(tmp_path / "t"), pa.table({"x": [1, None, 3], "_offset": [0, 1, 2]}))
+    version, rows, (profile,) = profiled(tmp_path / "t")
+    assert (version, rows, profile.nulls, profile.least, profile.most) == (0, 3, 1, 1, 3)
