@@ -25,7 +25,7 @@ from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.check_memory import memory_of
-from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.gates import CheckGate, checks_extra
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.stateful import (
@@ -112,11 +112,7 @@ class AsOfStage:
             for name, stateful in self._inputs.items()
             if name in inputs
         }
-        warnings = [
-            warning
-            for name, split in splits.items()
-            for warning in self._inputs[name].judge(batch, split, metrics)
-        ]
+        gates = [self._inputs[name].judge(batch, split, metrics) for name, split in splits.items()]
         answer = Answering(before_us, now_us)
         with answering(answer):
             rows = reveal(self._job.function(**self._frames(inputs, splits, answer)), [*ROW_COLUMNS, SOURCES])
@@ -126,7 +122,6 @@ class AsOfStage:
         files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
         if gate:
             gate.judge(judged.get(), batch, before=memory_of(self._context.home, self._job))
-            warnings += gate.warnings
         answers = answer.answers.get()
         written = answers["matched"] + (answers["unmatched"] if self._spec.how == "left" else 0)
         if files.rows != written:
@@ -140,9 +135,10 @@ class AsOfStage:
             Extra.LEFT: self._left_name,
         }
         extra |= late_terms(self._job)
+        warnings = [warning for each in (*gates, gate) for warning in each.warnings]
         if warnings:
             extra[Extra.WARNINGS] = warnings
-        extra |= gate.extra
+        extra |= checks_extra(*gates, gate)
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,

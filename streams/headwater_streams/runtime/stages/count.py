@@ -22,7 +22,7 @@ from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.check_memory import memory_of
-from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.gates import CheckGate, checks_extra
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptInput
 from headwater_streams.runtime.stages.open_rows import OpenRows
@@ -93,7 +93,7 @@ class CountStage:
         metrics = result.metrics
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate = CheckGate(self._job, "output")
-        warnings = self._input.judge(batch, split, metrics)
+        of_input = self._input.judge(batch, split, metrics)
         entered, full = Observed(), Observed()
 
         def count(rows: DataFrame, _place: Place) -> DataFrame:
@@ -117,10 +117,10 @@ class CountStage:
                 f"{full.get()['windows']} were full; nothing was committed, and the job can be started again"
             )
         extra = {**late_terms(self._job), **watermark.ledger_extra(), **parts}
-        warnings += gate.warnings
+        warnings = [*of_input.warnings, *gate.warnings]
         if warnings:
             extra[Extra.WARNINGS] = warnings
-        extra |= gate.extra
+        extra |= checks_extra(of_input, gate)
         terms_of_input = {
             "read": observed(metrics, read_metric(self._name)),
             "folded": folded,

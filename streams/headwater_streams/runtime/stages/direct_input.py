@@ -102,8 +102,10 @@ class DirectInput(StatefulInput):
         """See `StatefulInput`."""
         read = read_metric(self.name)
         quarantined = observed(metrics, read, "quarantined")
+        rows = observed(metrics, read)
+        self._none_rejected(rows)
         if quarantined:
-            self._quarantine(self._rejected(batch_input), batch, batch_input, quarantined)
+            self._quarantine(self._rejected(batch_input), batch, batch_input, quarantined, rows)
         partly_late = observed(metrics, read, "partly_late")
         return SplitBatch(
             observed(metrics, read, "late"), quarantined, self._partitions(metrics), partly_late
@@ -153,7 +155,7 @@ class DirectInput(StatefulInput):
         """How far Spark's watermark is held back (`closes_beyond`): lateness goes by what it would be otherwise."""
         return in_micros(self._beyond)
 
-    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
+    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> CheckGate:
         """See `StatefulInput`."""
         gate = self._gate()
         gate.judge(
@@ -161,7 +163,8 @@ class DirectInput(StatefulInput):
             batch,
             before=memory_of(self._context.home, self._plan.job),
         )
-        return gate.warnings
+        gate.results = {**self._rejected_by, **gate.results}
+        return gate
 
     @cached_property
     def _empty(self) -> DataFrame:

@@ -25,6 +25,7 @@ from headwater_streams.quality.check_result import (
     MOST_SAMPLED,
     NOT_WORKED_OUT,
     CheckResult,
+    merged,
     of_batch,
     of_rows,
     sentence,
@@ -49,6 +50,12 @@ def observe_output(job: Job, result: DataFrame) -> DataFrame:
     """The result of a stateful job's function, its judging checks observed on the way."""
     gate = CheckGate(job, "output")
     return result.observe(OUTPUT_METRIC, *gate.aggregates()) if gate else result
+
+
+def checks_extra(*gates: "CheckGate") -> ExtraValues:
+    """What an entry says of the results of a batch's gates, where there are any."""
+    results = merged([gate.results for gate in gates])
+    return {Extra.CHECKS: [each.to_json() for each in results.values()]} if results else {}
 
 
 class CheckGate:
@@ -76,10 +83,6 @@ class CheckGate:
         """Whether it has checks that need the rows that were written."""
         return bool(self._apart)
 
-    @property
-    def extra(self) -> ExtraValues:
-        """What an entry says of its results, where there are any."""
-        return {Extra.CHECKS: [each.to_json() for each in self.results.values()]} if self.results else {}
 
     def over(self, frame: DataFrame) -> "CheckGate":
         """The gate with the checks that speak of the frame's columns."""

@@ -26,7 +26,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
-from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
+from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, checks_extra, observe_output
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.stateful import (
     Entering,
@@ -146,12 +146,9 @@ class JoinStage:
             for name, stateful in self._inputs.items()
             if name in inputs
         }
-        warnings = [
-            warning
-            for name, split in splits.items()
-            for warning in self._inputs[name].judge(batch, split, metrics)
-        ]
-        warnings += gate.warnings
+        gates = [self._inputs[name].judge(batch, split, metrics) for name, split in splits.items()]
+        gates.append(gate)
+        warnings = [warning for each in gates for warning in each.warnings]
         for name in self._inputs:
             split = splits.get(name)
             partitions |= split.partitions if split else {}
@@ -178,7 +175,7 @@ class JoinStage:
         }
         if warnings:
             extra[Extra.WARNINGS] = warnings
-        extra |= gate.extra
+        extra |= checks_extra(*gates)
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,

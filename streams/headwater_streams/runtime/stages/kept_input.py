@@ -118,6 +118,7 @@ class KeptInput(StatefulInput):
         """See `StatefulInput`; where the stream kept every row there is nothing to divert."""
         read = read_metric(self.name)
         partly_late = observed(metrics, read, "partly_late")
+        self._none_rejected(observed(metrics, read))
         all_kept = observed(metrics, read) == observed(metrics, read, "kept")
         if all_kept and not partly_late:
             rows = self.reader.read_back(batch_input).select(*cols(self._columns), *ROW_COLUMNS)
@@ -131,7 +132,9 @@ class KeptInput(StatefulInput):
             terms = [terms for of_topic in partitions.values() for terms in of_topic.values()]
             late, quarantined = (sum(t[name] for t in terms) for name in ("late", "quarantined"))
             if quarantined:
-                self._quarantine(decoded.rejected(bad_rows), batch, batch_input, quarantined)
+                self._quarantine(
+                    decoded.rejected(bad_rows), batch, batch_input, quarantined, observed(metrics, read)
+                )
             if (late or partly_late) and self._plan.job.late == "table":
                 self._context.step(self._plan.job.name, "before late", batch)
                 missed = F.col(LATE) if self._overlap is None else F.col(LATE) | F.col(PARTLY_LATE)
@@ -156,12 +159,13 @@ class KeptInput(StatefulInput):
         start_us = None if start_us is None or start_us < -_LAST_US else start_us
         return self.in_time_between(batch_input.source.versions[0] - 1, start_us, min(end_us, _LAST_US + 1))
 
-    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
+    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> CheckGate:
         """See `StatefulInput`."""
         assert isinstance(split, KeptBatch)
         gate = CheckGate(self._plan.job, "input").over(split.in_time)
         gate.judge_rows(split.in_time, batch, before=memory_of(self._context.home, self._plan.job))
-        return gate.warnings
+        gate.results = {**self._rejected_by, **gate.results}
+        return gate
 
     def in_time_between(self, version: int, start_us: int | None, end_us: int) -> DataFrame:
         """The rows in time of the table's versions up to this one whose event time is in `[start_us, end_us)`.

@@ -86,7 +86,18 @@ def in_files(folder: Path, files: Sequence[str]) -> Rejections:
     return Rejections.of(data_files([folder / name for name in files], _SCHEMA).to_table())
 
 
-def of_batch(folder: Path, generation: int, batch: int) -> Rejections:
-    """The rejected rows of a batch whose quarantine was committed before the driver died."""
+def of_batch(
+    folder: Path, generation: int, batch: int, topics: Sequence[str] | None = None
+) -> Rejections:
+    """The rejected rows of a batch whose quarantine was committed before the driver died.
+
+    Args:
+        folder: The folder of the quarantine.
+        generation: The job's generation.
+        batch: The batch.
+        topics: The topics of the input that is meant; None for all inputs.
+    """
     mine = (pc.field(BATCH) == batch) & (pc.field(GENERATION) == generation)
+    if topics is not None:
+        mine &= pc.field(TOPIC).isin(list(topics))
     return Rejections.of(dataset_of(folder).to_table(columns=_COLUMNS, filter=mine))

@@ -25,16 +25,20 @@ from headwater_streams.base.ledger_entry import (
     SourceRange,
     watermark_to_json,
 )
+from headwater_streams.delta.delta_table import WrittenFiles
 from headwater_streams.delta.side import quarantine_rows, write_side
 from headwater_streams.operators.recording import Place
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL, FoldedWindow
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
+from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.stages.failing_rows import FailingByInput, failing_to_come
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import problem_of
+from headwater_streams.runtime.stages.rejected_checks import Rejections, in_files, of_batch
 from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sources.coordinates import ROW_COLUMNS
 from headwater_streams.sources.decode import BAD, Decoded
@@ -105,6 +109,7 @@ class StatefulInput(ABC):
             values: What a topic's plan takes from each batch.
         """
         self.name = name
+        self._rejected_by: dict[str, CheckResult] = {}
         self._context, self._plan, self._generation = context, plan, generation
         self._declared = plan.job.inputs[name]
         self.reader = InputReader(context, name, self._declared, plan.job.name)
@@ -156,14 +161,14 @@ class StatefulInput(ABC):
         """
 
     @abstractmethod
-    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
+    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> CheckGate:
         """Judges the input's checks over a batch's rows in time.
 
         Returns:
-            What the checks with `action="warn"` found.
+            The gate with what they came to, those that rejected rows among them.
 
         Raises:
-            CheckFailedError: A check with `action="fail"` does not hold.
+            CheckFailedError: A check does not hold that stops the job.
         """
 
     def _without_failing(self, decoded: Decoded) -> Decoded:
@@ -247,7 +252,20 @@ class StatefulInput(ABC):
         # where only rows that pass them would move it, and windows would stay open until the next such row.
         return seen.filter(F.spark_partition_id() >= 0)
 
-    def _quarantine(self, rejected: DataFrame, batch: int, batch_input: BatchInput, expected: int) -> None:
+    def _none_rejected(self, read: int) -> None:
+        """Begins a batch of so many rows, of which the checks have rejected none yet."""
+        results = Rejections().results(self._plan.job.quarantining, read)
+        self._rejected_by = {check.name: result for check, result in results}
+
+    def _quarantine(
+        self, rejected: DataFrame, batch: int, batch_input: BatchInput, expected: int, read: int
+    ) -> None:
+        """Writes the rejected rows of a batch, and keeps what the checks came to that rejected them.
+
+        Raises:
+            CheckFailedError: One rejected more than it may; nothing of the input's rejected rows was committed, but for
+                those for which the function raises.
+        """
         self._context.step(self._plan.job.name, "before quarantine", batch)
         rows = quarantine_rows(rejected, batch, self._generation)
         table = self._plan.job.target.quarantine_table
@@ -261,8 +279,22 @@ class StatefulInput(ABC):
                 of_function = rows.filter(failing)
                 self._write_side("quarantined", table, of_function, batch, batch_input, count, "/failing")
             rows, expected = rows.filter(~failing), expected - count
-        if expected:
-            self._write_side("quarantined", table, rows, batch, batch_input, expected)
+        if not expected:
+            return
+        path, checks, found = self._context.home.table(table), self._plan.job.quarantining, list[Rejections]()
+        gate = CheckGate(self._plan.job, "input")
+
+        def judge(files: WrittenFiles) -> None:
+            found.append(in_files(path, files.names))
+            gate.take(found[0].results(checks, read), batch)
+
+        self._write_side(
+            "quarantined", table, rows, batch, batch_input, expected, judge=judge if checks else None
+        )
+        if checks:
+            topics = [*batch_input.source.ranges]
+            rejections = found[0] if found else of_batch(path, self._generation, batch, topics)
+            self._rejected_by = {check.name: result for check, result in rejections.results(checks, read)}
 
     def _write_side(
         self,
@@ -273,6 +305,7 @@ class StatefulInput(ABC):
         batch_input: BatchInput,
         expected: int,
         apart: str = "",
+        judge: Callable[[WrittenFiles], None] | None = None,
     ) -> None:
         job = self._plan.job
         entry = LedgerEntry(
@@ -288,7 +321,7 @@ class StatefulInput(ABC):
         # Each input commits on its own, so each has a mark of its own.
         app_id = f"{job.app_id(self._generation)}/{self.name}{apart}"
         transaction = self._context.transaction(self._context.home.table(table))
-        write_side(transaction, rows, app_id, entry, expected)
+        write_side(transaction, rows, app_id, entry, expected, judge)
 
 
 def late_terms(job: Job) -> ExtraValues:

@@ -33,7 +33,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
-from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
+from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, checks_extra, observe_output
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.read_ranges import ReadRanges
@@ -140,13 +140,14 @@ class WindowStage:
         gate = CheckGate(self._job, "output")
         gate.judge(metrics.get(OUTPUT_METRIC, {}), batch, before=memory_of(self._context.home, self._job))
         split = self._input.divert(batch, inputs[self._name], metrics)
-        warnings = [*self._input.judge(batch, split, metrics), *gate.warnings]
+        of_input = self._input.judge(batch, split, metrics)
+        warnings = [*of_input.warnings, *gate.warnings]
         accounting = {self._name: self._accounting(split, metrics)}
         extra = batch_terms(self._job, metrics)
         extra |= gaps_extra(self._context, self._job.name, sources_of(inputs), accounting)
         if warnings:
             extra[Extra.WARNINGS] = warnings
-        extra |= gate.extra
+        extra |= checks_extra(of_input, gate)
         entry = LedgerEntry(
             job=self._job.name,
             generation=self._generation,
