@@ -61,7 +61,7 @@ def home(tmp_path):
 
 def test_results_are_copied_once_however_often_it_is_tried(home):
     commit(home, 0, result(), result("set", failed=2, outcome="broken"))
-    commit(home, 1)
+    write_deltalake(str(home.table(TABLE)), pa.table({"x": [9]}), mode="append")  # somebody else's
     commit(home, 2, result(rows=12.0))
     assert copy_results(home, TABLE) == 3
     assert copy_results(home, TABLE) == 0
@@ -75,6 +75,15 @@ def test_results_are_copied_once_however_often_it_is_tried(home):
         ("volume", 3, 3),
     ]
     assert found[0]["ranges"] == [{"topic": "departures", "partition": 0, "start": 0, "end": 10}]
+
+
+def test_batches_before_a_job_had_checks_are_not_read(home):
+    commit(home, 0, result("gone"))
+    commit(home, 1)
+    commit(home, 2, result())
+    assert copy_results(home, TABLE) == 1
+    commit(home, 3)
+    assert copy_results(home, TABLE) == 0
 
 
 def test_stopped_batch_is_written_once_and_its_later_commit_beside_it(home):

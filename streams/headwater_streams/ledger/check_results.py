@@ -6,24 +6,29 @@ of the table whose entry was copied, so a driver that died in between copies the
 
 from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, merge_ranges
-from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.base.ledger_entry import Ranges, merge_ranges
+from headwater_streams.ledger.log import commits_backwards
 from headwater_streams.quality.check_result import results_of
 from headwater_streams.quality.results import Judged, append, last_mark, rows_of
 from headwater_streams.storage.home import Home
 
 
 def copy_results(home: Home, table: str) -> int:
-    """Copies the results of a table's batches that `quality.results` lacks; returns how many rows were copied."""
-    name, path = f"results of {table}", home.table(table)
-    since = last_mark(home, name) + 1
-    if since >= next_commit(path):
-        return 0
-    rows, newest = [], -1
-    for commit in commits(path, since=since):
-        newest = commit.version
+    """Copies the results of a table's batches that `quality.results` lacks; returns how many rows were copied.
+
+    It goes back from the newest commit, so that it costs what is new: a batch without results was made before there were
+    any, or by a job without checks, and those before it have been copied.
+    """
+    name, rows, newest = f"results of {table}", [], -1
+    copied = last_mark(home, name)
+    for commit in commits_backwards(home.table(table)):
         entry = commit.entry
+        if commit.version <= copied:
+            break
+        newest = max(newest, commit.version)
         if entry is None or not Extra.CHECKS.is_in(entry):
+            if entry is not None and entry.is_batch:
+                break
             continue
         judged = Judged(
             kind="batch" if entry.is_batch else "backfill",
@@ -33,9 +38,9 @@ def copy_results(home: Home, table: str) -> int:
             generation=entry.generation,
             batch=entry.batch,
             version=commit.version,
-            ranges=_ranges(entry),
+            ranges=merge_ranges([source.ranges for source in entry.sources]),
         )
-        rows += rows_of(judged, results_of(Extra.CHECKS.of(entry)))
+        rows[:0] = rows_of(judged, results_of(Extra.CHECKS.of(entry)))
     return len(rows) if rows and append(home, rows, (name, newest)) else 0
 
 
@@ -63,7 +68,3 @@ def record_stopped(
         ranges=ranges,
     )
     return append(home, rows_of(judged, error.results), (f"stopped {job}/{generation}", batch))
-
-
-def _ranges(entry: LedgerEntry) -> Ranges:
-    return merge_ranges([source.ranges for source in entry.sources])
