@@ -11,10 +11,10 @@ from headwater_streams.ledger.quarantined import (
     discard,
     discarded,
     hull,
-    reasons,
     rejected,
     summaries,
 )
+from headwater_streams.quality.rejected import reasons, rejected_beside
 from headwater_streams.storage.home import Home
 
 TABLE = "silver.departures"
@@ -107,6 +107,19 @@ def test_discarded_row_is_no_longer_open_and_stays_in_the_quarantine(home):
 
 def test_replay_reads_the_smallest_range_that_holds_the_rows(home):
     assert hull(rejected(home, TABLE)) == {"departures": {0: (3, 10), 1: (3, 4)}}
+
+
+def test_data_docs_have_each_check_with_what_it_rejected(home):
+    path = home.table(f"{TABLE}__quarantine")
+    rows = [{**row(11), "_raw": b"\xff<b>"}]
+    raw = SCHEMA.append(pa.field("_raw", pa.binary()))
+    write_deltalake(
+        str(path), pa.Table.from_pylist(rows, schema=raw), mode="append", schema_mode="merge"
+    )
+    carrier = next(each for each in rejected_beside(home, TABLE) if each.check == "has_carrier")
+    assert carrier.rows == 4
+    assert {each.check for each in rejected_beside(home, TABLE)} == {"has_carrier", "json", "delay_sane"}
+    assert rejected_beside(home, "silver.none") == []
 
 
 def test_table_without_a_quarantine_has_no_rejected_rows(tmp_path):

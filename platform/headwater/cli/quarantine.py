@@ -143,7 +143,7 @@ def show(
             raw=raw,
         )
         return
-    from headwater_streams.ledger.quarantined import reasons
+    from headwater_streams.quality.rejected import reasons
 
     rows = _rows(home, table, _which(check, since, until, offsets, discarded=not open_only))
     shown = rows[-limit:][::-1]

@@ -4,6 +4,8 @@ The entry is committed with the batch; the copy follows. The mark of a table in 
 of the table whose entry was copied, so a driver that died in between copies the rest when it starts again.
 """
 
+from typing import Any
+
 from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
@@ -16,10 +18,10 @@ from headwater_streams.storage.home import Home
 def copy_results(home: Home, table: str) -> int:
     """Copies the results of a table's batches that `quality.results` lacks; returns how many rows were copied.
 
-    It goes back from the newest commit, so that it costs what is new: a batch without results was made before there were
-    any, or by a job without checks, and those before it have been copied.
+    It goes back from the newest commit, so that it costs what is new: a batch without results was made before there
+    were any, or by a job without checks, and those before it have been copied.
     """
-    name, rows, newest = f"results of {table}", [], -1
+    name, rows, newest = f"results of {table}", list[dict[str, Any]](), -1
     copied = last_mark(home, name)
     for commit in commits_backwards(home.table(table)):
         entry = commit.entry

@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.target import QUARANTINE_SUFFIX
+from headwater_streams.quality.rejected import CHECK, reasons
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.storage.delta_files import opened_table, reading
 from headwater_streams.storage.delta_log import has_versions
@@ -33,7 +34,6 @@ _DISCARDED = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
-_REASON, _CHECK = "_reason", "_check"
 Place = tuple[str, int, int]
 
 
@@ -87,19 +87,6 @@ class Summary:
     discarded: int
     checks: Mapping[str, int] = field(default_factory=dict)
     newest: datetime | None = None
-
-
-def reasons(row: Mapping[str, Any]) -> dict[str, str]:
-    """Every check that rejected a row, with its reason.
-
-    Example:
-        >>> reasons({"_check": "a, b", "_reason": "x is NULL; y is below 0"})
-        {'a': 'x is NULL', 'b': 'y is below 0'}
-    """
-    checks, why = (row[_CHECK] or "").split(", "), (row[_REASON] or "").split("; ")
-    if len(why) != len(checks):  # a reason may have a semicolon of its own
-        why = [row[_REASON] or ""] * len(checks)
-    return dict(zip(checks, why, strict=True)) if row[_CHECK] else {}
 
 
 def rejected(home: Home, table: str, which: Which | None = None) -> list[dict[str, Any]]:
@@ -184,7 +171,7 @@ def discard(home: Home, table: str, rows: Sequence[Mapping[str, Any]], why: str,
             "topic": topic,
             "partition": partition,
             "offset": offset,
-            "checks": row[_CHECK],
+            "checks": row[CHECK],
             "why": why,
             "at": datetime.fromtimestamp(now_ms / 1000, UTC),
         }

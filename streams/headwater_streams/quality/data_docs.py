@@ -7,12 +7,13 @@ every page.
 
 import html
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater_streams.quality.rejected import RejectedBy
 from headwater_streams.quality.result import SuiteResult, stored_results
 from headwater_streams.storage.files import read_text
 
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 _PAGE_DIR = Path(__file__).parent / "page"
 
 
-def render_result(result: SuiteResult, validation: "ExpectationSuiteValidationResult") -> str:
-    """The page of one run."""
+def render_result(
+    result: SuiteResult,
+    validation: "ExpectationSuiteValidationResult",
+    rejected: Sequence[RejectedBy] = (),
+) -> str:
+    """The page of one run, with what the quarantine kept out of the table."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
@@ -35,7 +40,7 @@ def render_result(result: SuiteResult, validation: "ExpectationSuiteValidationRe
         document = ValidationResultsPageRenderer().render(escaped)
         # The overview's first block repeats our heading, with a link to a page of the suite that we do not make.
         document.sections[0].content_blocks.pop(0)
-        return str(_view()().render(document, run=result, **_assets()))
+        return str(_view()().render(document, run=result, rejected=rejected, **_assets()))
 
 
 def _as_text(validated: "ExpectationValidationResult") -> "ExpectationValidationResult":

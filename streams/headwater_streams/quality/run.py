@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headwater_streams.base.check import Check, InvalidCheckError
 from headwater_streams.base.errors import StreamsError
 from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
+from headwater_streams.quality.rejected import rejected_beside
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
 from headwater_streams.quality.rule_verdicts import judged_by_rule
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
@@ -242,7 +243,7 @@ def _store(result: SuiteResult, validation: "ExpectationSuiteValidationResult", 
         written = scratch / "run"
         write_text(written / RESULT_FILE, _json(result.to_json()))
         write_text(written / GX_RESULT_FILE, _json(validation.to_json_dict()))
-        write_text(written / DOCS_FILE, render_result(result, validation))
+        write_text(written / DOCS_FILE, render_result(result, validation, rejected_beside(Home(home), result.table)))
         if exists(result.folder):
             move(result.folder, scratch / "before")
         move(written, result.folder)
