@@ -1,12 +1,13 @@
 """The result of a suite, and where it is stored: `<home>/quality/<table>/v<version>/result.json`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headwater_streams.base.names import is_table_name
 from headwater_streams.base.record import Part, Record
+from headwater_streams.base.rule import Values
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.suite import Severity, Skipped
 from headwater_streams.storage.damage import DamagedFileError
@@ -30,6 +31,7 @@ class Outcome(Part):
         unexpected_count: The number of rows that violate it; None where it does not judge single rows.
         unexpected_sample: A few of those rows, as JSON text.
         error: Why it could not be evaluated, at all or for some row; None if it was.
+        values: What a rule measured; stored where there is any.
     """
 
     WHAT = "the outcome of an expectation"
@@ -42,6 +44,7 @@ class Outcome(Part):
     unexpected_count: int | None = None
     unexpected_sample: tuple[str, ...] = ()
     error: str | None = None
+    values: Values = field(default_factory=dict)
 
     def check_result(self, rows: int) -> CheckResult:
         """The same as `quality.results` has it, of a table of so many rows."""
@@ -53,12 +56,13 @@ class Outcome(Part):
             judged=rows,
             failed=failed,
             observed=self.error or self.observed,
+            values=self.values,
             sample=self.unexpected_sample,
         )
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a result has it."""
-        return {
+        value: dict[str, Any] = {
             "name": self.name,
             "text": self.text,
             "severity": self.severity,
@@ -68,6 +72,7 @@ class Outcome(Part):
             "unexpected_sample": list(self.unexpected_sample),
             "error": self.error,
         }
+        return value | {"values": dict(self.values)} if self.values else value
 
     @classmethod
     def from_json(cls, value: Any) -> "Outcome":

@@ -26,7 +26,7 @@ def judged_by_rule(
         table: The table.
         now_ms: The time.
     """
-    rule = expected.rule
+    rule, values = expected.rule, dict[str, float | None]()
     if isinstance(rule, MeasuredRule):
         from pyspark.sql import functions as F
 
@@ -45,7 +45,7 @@ def judged_by_rule(
         judgement = rule.judge(dict(frame.dtypes))
     else:
         return expected
-    return replace(expected, verdict=Verdict(judgement.holds, _reason(judgement)))
+    return replace(expected, verdict=Verdict(judgement.holds, _reason(judgement), values))
 
 
 def _of_suites(home: Home, table: str, check: str, count: int) -> list[Past]:

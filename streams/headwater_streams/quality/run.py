@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater_streams.base.check import Check, InvalidCheckError
 from headwater_streams.base.errors import StreamsError
+from headwater_streams.base.rule import Values
 from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.rejected import rejected_beside
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
@@ -101,7 +102,8 @@ def _judged(
         validation, verdicts = validate(frame, table, pinned, expected, own)
     finally:
         frame.unpersist()
-    outcomes = tuple(_outcome(each, verdicts) for each in validation.results)
+    measured = {each.name: each.verdict.values for each in expected if each.verdict is not None}
+    outcomes = tuple(_outcome(each, verdicts, measured) for each in validation.results)
     if any(each.error for each in outcomes):  # one that raises does not end the suite
         damaged = table_damage(Home(home).table(table))
         if damaged is not None:
@@ -201,7 +203,9 @@ def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> li
     return list(expectations)
 
 
-def _outcome(validated: Any, verdicts: Mapping[str, Verdict]) -> Outcome:
+def _outcome(
+    validated: Any, verdicts: Mapping[str, Verdict], measured: Mapping[str, Values]
+) -> Outcome:
     """One of great-expectations' results, of our expectation or a user's own, as an outcome."""
     from headwater_streams.quality.gx_expectations import observed_text
 
@@ -217,6 +221,7 @@ def _outcome(validated: Any, verdicts: Mapping[str, Verdict]) -> Outcome:
         unexpected_count=result.get("unexpected_count"),
         unexpected_sample=tuple(str(each) for each in _sample(result)),
         error=verdict.reason if verdict and not verdict.passed else error_of(validated) or _raised(result),
+        values=measured.get(meta.get("check", ""), {}),
     )
 
 

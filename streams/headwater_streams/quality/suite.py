@@ -1,14 +1,14 @@
 """What a suite expects of a table: its job's checks, its keys, its coordinates. Specs only; nothing is evaluated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headwater_streams.base.at_most import AtMost
 from headwater_streams.base.check import REMOVING, Check
 from headwater_streams.base.condition import aggregates_in
 from headwater_streams.base.record import Part
-from headwater_streams.base.rule import BatchRule, RowRule, Rule
+from headwater_streams.base.rule import BatchRule, RowRule, Rule, Values
 from headwater_streams.quality.rules.keys import Unique
 
 Severity = Literal["critical", "warning"]
@@ -56,10 +56,12 @@ class Verdict:
     Attributes:
         passed: Whether it counts as held: only a condition over aggregates of no rows does.
         reason: Why, in a sentence.
+        values: What a rule measured.
     """
 
     passed: bool
     reason: str
+    values: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
