@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -14,6 +15,8 @@ from headwater_streams.quality.results import past_of
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import data_files, dataset_of
 from headwater_streams.storage.home import Home
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class CheckMemory:
@@ -52,11 +55,30 @@ def columns_of_files(folder: Path, files: Sequence[str], columns: Sequence[str])
         files: Their paths in it.
         columns: The columns.
     """
-    types = pa.schema(dataset_of(folder).schema)
+    types = dataset_of(folder).schema
     schema = pa.schema([types.field(name) for name in columns])
     if not files:
         return schema.empty_table()
-    return data_files([folder / name for name in files], schema).to_table()
+    partitions = [_partition_of(name) for name in files]
+    stored = pa.schema([field for field in schema if field.name not in partitions[0]])
+    if len(stored) == len(schema):
+        return data_files([folder / name for name in files], schema).to_table()
+    tables = []
+    for name, values in zip(files, partitions, strict=True):
+        # A file of a partition lacks the partition's columns; their values are in its folders' names.
+        rows = data_files([folder / name], stored).to_table()
+        for field in schema:
+            if field.name in values:
+                value = pa.repeat(pa.scalar(values[field.name], pa.string()), rows.num_rows)
+                rows = rows.append_column(field.name, value.cast(field.type))
+        tables.append(rows.select(schema.names))
+    return pa.concat_tables(tables)
+
+
+def _partition_of(file: str) -> dict[str, str | None]:
+    """The partition columns' values that a data file's path says: `day=2013-01-01/part-0.parquet`."""
+    parts = (part.partition("=") for part in file.split("/")[:-1])
+    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in parts}
 
 
 def columns_of_table(home: Home, table: str, columns: Sequence[str]) -> pa.Table | None:

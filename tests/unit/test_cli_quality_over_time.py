@@ -1,0 +1,130 @@
+"""`quality history` and `suggest`, `quarantine list`, `show` and `discard` as a person types them; none starts Spark."""
+
+import json
+import time
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from headwater.cli import main
+from headwater_streams.quality.check_result import CheckResult
+from headwater_streams.quality.results import Judged, append, rows_of
+from headwater_streams.storage.home import Home
+
+TABLE = "silver.departures"
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+def ran(home, capsys, *arguments):
+    status = main([*arguments, "--home", str(home.root)])
+    output = capsys.readouterr()
+    return status, output.out, output.err
+
+
+def judged(home, *outcomes, check="set"):
+    for batch, outcome in enumerate(outcomes):
+        failed = 0 if outcome == "held" else 2
+        result = CheckResult(check=check, outcome=outcome, action="warn", judged=10, failed=failed)
+        at_ms = int(time.time() * 1000) - 1000 * (len(outcomes) - batch)
+        append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table=TABLE, job="j", batch=batch), [result]))
+
+
+def quarantined(home):
+    rows = [
+        {"_reason": "carrier is NULL", "_check": "has_carrier", "_raw": b"{}"},
+        {"_reason": "it is no JSON", "_check": "json", "_raw": b"\xff"},
+    ]
+    schema = pa.schema(
+        [
+            ("_reason", pa.string()),
+            ("_check", pa.string()),
+            ("_raw", pa.binary()),
+            ("_topic", pa.string()),
+            ("_partition", pa.int32()),
+            ("_offset", pa.int64()),
+            ("_timestamp", pa.timestamp("us", "UTC")),
+            ("_batch", pa.int64()),
+            ("_generation", pa.int32()),
+        ]
+    )
+    full = [
+        {**row, "_topic": "t", "_partition": 0, "_offset": n, "_timestamp": 0, "_batch": 0, "_generation": 1}
+        for n, row in enumerate(rows)
+    ]
+    write_deltalake(str(home.table(f"{TABLE}__quarantine")), pa.Table.from_pylist(full, schema=schema))
+
+
+def test_history_draws_each_check_and_fails_where_one_is_broken_now(home, capsys, tmp_path):
+    judged(home, "held", "broken", "held")
+    assert ran(home, capsys, "quality", "history")[0] == 0
+    judged(home, "broken", check="volume")
+    status, out, _ = ran(home, capsys, "quality", "history", TABLE, "--html", str(tmp_path / "q.html"))
+    assert status == 1
+    assert "·✗·" in out
+    assert "broken since" in out
+    assert "volume" in (tmp_path / "q.html").read_text()
+    status, out, _ = ran(home, capsys, "quality", "history", "--check", "set", "--json")
+    assert (status, [row["outcome"] for row in json.loads(out)]) == (0, ["held", "broken", "held"])
+
+
+def test_history_of_nothing_says_so(home, capsys):
+    status, out, err = ran(home, capsys, "quality", "history")
+    assert (status, out) == (0, "")
+    assert "no check has a result" in err
+
+
+def test_suggest_writes_a_suite_and_does_not_overwrite_one(home, capsys, tmp_path):
+    write_deltalake(str(home.table(TABLE)), pa.table({"carrier": ["AA", "UA"] * 200}))
+    suite = tmp_path / "suite.py"
+    status, out, _ = ran(home, capsys, "quality", "suggest", TABLE, "--out", str(suite))
+    assert status == 0
+    assert out.startswith(f"3 checks of {TABLE} in ")
+    assert "hw.expect.in_set('carrier', ['AA', 'UA'])" in suite.read_text()
+    status, _, err = ran(home, capsys, "quality", "suggest", TABLE, "--out", str(suite))
+    assert status == 2
+    assert "is there already" in err
+
+
+def test_quarantine_is_listed_filtered_and_discarded(home, capsys):
+    quarantined(home)
+    status, out, _ = ran(home, capsys, "quarantine", "list", "--json")
+    (listed,) = json.loads(out)
+    assert (status, listed["open"], listed["checks"]) == (0, 2, {"has_carrier": 1, "json": 1})
+    status, out, _ = ran(home, capsys, "quarantine", "show", TABLE, "--check", "json")
+    assert status == 0
+    assert "t:0:1" in out
+    assert "t:0:0" not in out
+    discard = ("quarantine", "discard", TABLE, "--check", "json", "--because", "a test")
+    assert ran(home, capsys, *discard)[1] == f"1 rejected record of {TABLE} discarded\n"
+    assert ran(home, capsys, *discard)[1] == f"0 rejected records of {TABLE} discarded\n"
+    _, out, _ = ran(home, capsys, "quarantine", "list", "--json")
+    assert [(each["open"], each["discarded"]) for each in json.loads(out)] == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("show", "silver.none", "--check", "x"), "there is no table silver.none__quarantine"),
+        (("show", TABLE, "--since", "noon"), "--since noon: write a time such as"),
+        (("show", TABLE, "--offsets", "t=1"), "write TOPIC:PARTITION=START-END"),
+        (("discard", TABLE, "--because", " "), "say why"),
+    ],
+)
+def test_mistake_is_a_sentence(home, capsys, arguments, sentence):
+    quarantined(home)
+    status, _, err = ran(home, capsys, "quarantine", *arguments)
+    assert status == 2
+    assert sentence in err
+
+
+def test_table_in_place_of_a_command_is_shown_as_before(home, capsys):
+    quarantined(home)
+    status, out, _ = ran(home, capsys, "quarantine", TABLE, "--json")
+    assert (status, len(json.loads(out))) == (0, 2)
+    status, out, _ = ran(home, capsys, "quarantine", "--limit", "1", TABLE, "--json")
+    assert (status, len(json.loads(out))) == (0, 1)
