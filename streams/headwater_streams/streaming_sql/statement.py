@@ -8,8 +8,10 @@ from sqlglot.tokens import TokenType
 
 from headwater_streams.base.check import REMOVING, Check, InvalidCheckError
 from headwater_streams.base.condition import has_aggregate
+from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.streaming_sql.calls import argument
 from headwater_streams.streaming_sql.query import Query
+from headwater_streams.streaming_sql.rules import rule_in
 from headwater_streams.streaming_sql.script import Place, Script
 from headwater_streams.streaming_sql.select import read_select
 
@@ -244,7 +246,13 @@ def _at_most(script: Script) -> str | int:
 def _check(
     name: str, text: str, where: str | None, action: str | None, at_most: str | int | None, place: Place
 ) -> Check:
+    try:
+        rule = rule_in(text)
+    except (InvalidCheckError, JobDefinitionError) as error:  # a duration is a definition's
+        place.fail(f"check {name!r}: {error}", error)
     level = "batch" if has_aggregate(text) else "row"
+    if rule is not None:
+        level = rule.level
     default = "fail" if level == "batch" else "quarantine"
     effective = action or default
     if effective in REMOVING and level == "batch":
@@ -256,7 +264,7 @@ def _check(
             f"check {name!r}: a row {deed} where it comes in; leave ON OUTPUT out, or write ON VIOLATION FAIL or WARN"
         )
     try:
-        return Check(name, text, on=where, level=level, action=effective, at_most=at_most)  # type: ignore[arg-type]
+        return Check(name, rule or text, on=where, level=level, action=effective, at_most=at_most)  # type: ignore[arg-type]
     except InvalidCheckError as error:
         place.fail(str(error), error)
 
