@@ -1,4 +1,4 @@
-"""`quality history` and `suggest`, `quarantine list`, `show` and `discard` as a person types them; none starts Spark."""
+"""`quality history` and `suggest`, `quarantine list`, `show` and `discard` as a person types them; without Spark."""
 
 import json
 import time

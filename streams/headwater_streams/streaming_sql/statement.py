@@ -264,7 +264,8 @@ def _check(
             f"check {name!r}: a row {deed} where it comes in; leave ON OUTPUT out, or write ON VIOLATION FAIL or WARN"
         )
     try:
-        return Check(name, rule or text, on=where, level=level, action=effective, at_most=at_most)  # type: ignore[arg-type]
+        of_check: dict[str, Any] = {"on": where, "level": level, "action": effective, "at_most": at_most}
+        return Check(name, rule or text, **of_check)
     except InvalidCheckError as error:
         place.fail(str(error), error)
 
