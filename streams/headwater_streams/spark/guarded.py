@@ -128,6 +128,12 @@ def judged(condition: str) -> tuple[Column, Column]:
     return _judged(_jvm(), condition)
 
 
+def measured(aggregate: str) -> Column:
+    """An aggregate's value; a row for which its argument raises counts as one with NULL, and NULL is what comes where
+    its result cannot be computed."""
+    return _measured(_jvm(), aggregate)
+
+
 def _jvm() -> Any:
     """The JVM that cached columns belong to."""
     return SparkSession.active()._jvm  # noqa: SLF001 - PySpark's only door to the JVM
@@ -148,6 +154,12 @@ def _judged(_: Any, condition: str) -> tuple[Column, Column]:
     for expression in arguments:
         raised |= F.count_if(_tried(expression).isNull()) > 0
     return F.coalesce(result[_VALUE], F.lit(True)), raised
+
+
+@lru_cache(256)
+def _measured(_: Any, aggregate: str) -> Column:
+    guarded = _guarded(SparkSession.active(), expression_of(F.expr(aggregate)), [])
+    return _tried(guarded, F.count(F.lit(1)) >= 0)[_VALUE]
 
 
 def _tried(expression: Any, always: Column | None = None) -> Column:

@@ -34,7 +34,7 @@ from headwater_streams.quality.check_result import (
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.quality.rules.schema import Columns
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
-from headwater_streams.spark.guarded import judged, violates
+from headwater_streams.spark.guarded import judged, measured, violates
 
 OUTPUT_METRIC = "headwater_output"
 """The observation of a stateful query's result: its judging checks."""
@@ -105,7 +105,7 @@ class CheckGate:
             if isinstance(check.rule, MeasuredRule):
                 measures = check.rule.measures.values()
                 columns += [
-                    F.expr(sql).cast("double").alias(f"check_{i}_{n}") for n, sql in enumerate(measures)
+                    measured(sql).cast("double").alias(f"check_{i}_{n}") for n, sql in enumerate(measures)
                 ]
             elif check.level == "row":
                 fails = violates(check.expression)
