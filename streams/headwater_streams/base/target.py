@@ -12,6 +12,7 @@ from headwater_streams.base.names import require_table_name
 
 Mode = Literal["append", "update"]
 LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX = _SIDES = "__late", "__quarantine", "__changes"
+_OWN_TABLES = ("quality.results", "quality.discarded")
 _OWN_SCHEMA, _OWN_PARTS = "headwater", re.compile("__ingest_|__step_[0-9]")
 
 
@@ -53,6 +54,8 @@ class DeltaTarget:
             raise JobDefinitionError(
                 f"table {self.name!r}: the schema {_OWN_SCHEMA!r} is Headwater's own; name another"
             )
+        if self.name.lower() in _OWN_TABLES:
+            raise JobDefinitionError(f"table {self.name!r}: it is Headwater's own; name another")
         reserved = [suffix for suffix in _SIDES if table.endswith(suffix)]
         reserved += _OWN_PARTS.findall(table)
         if reserved:
