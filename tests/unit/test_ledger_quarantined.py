@@ -113,9 +113,7 @@ def test_data_docs_have_each_check_with_what_it_rejected(home):
     path = home.table(f"{TABLE}__quarantine")
     rows = [{**row(11), "_raw": b"\xff<b>"}]
     raw = SCHEMA.append(pa.field("_raw", pa.binary()))
-    write_deltalake(
-        str(path), pa.Table.from_pylist(rows, schema=raw), mode="append", schema_mode="merge"
-    )
+    write_deltalake(str(path), pa.Table.from_pylist(rows, schema=raw), mode="append", schema_mode="merge")
     carrier = next(each for each in rejected_beside(home, TABLE) if each.check == "has_carrier")
     assert carrier.rows == 4
     assert {each.check for each in rejected_beside(home, TABLE)} == {"has_carrier", "json", "delay_sane"}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headwater_streams.base.record import NewerRecordError
 from headwater_streams.base.rule import Judgement
 from headwater_streams.quality import Check, InvalidCheckError
 from headwater_streams.quality.check_result import (
@@ -74,6 +75,12 @@ def test_result_is_read_back_as_it_was_stored():
     least = CheckResult(check="d", outcome="held", action="fail", judged=9)
     assert results_of([full.to_json(), least.to_json()]) == (full, least)
     assert least.to_json() == {"check": "d", "outcome": "held", "action": "fail", "judged": 9}
+
+
+def test_result_with_a_key_of_a_newer_headwater_is_refused():
+    stored = CheckResult(check="d", outcome="held", action="fail", judged=9).to_json() | {"colour": "red"}
+    with pytest.raises(NewerRecordError, match="which this Headwater does not know in the result of a check"):
+        results_of([stored])
 
 
 def test_results_of_two_inputs_are_one_with_the_worse_outcome():

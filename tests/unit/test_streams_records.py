@@ -25,6 +25,7 @@ from headwater_streams.base.errors import StreamsError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.record import NewerRecordError, Part, Record
 from headwater_streams.ledger.log import commits
+from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.result import SuiteResult, load_result
 from headwater_streams.runtime.stages.failing_rows import FailingRows, keep_failing, known_failing
 from headwater_streams.runtime.warm_up import WarmUp
@@ -143,6 +144,7 @@ PARTS: dict[str, list[tuple[str | int, ...]]] = {
     "RollbackResult.repair": [()],
     "KeptFiles.some": [()],
     "RejectedRows.some": [()],
+    "AlarmState.some": [(), ("broken", 0)],
     "SuiteResult.some": [(), ("outcomes", 0), ("skipped", 0)],
 }
 """Where the parts of records stand, and the records themselves; in other objects the keys are names."""
@@ -164,7 +166,7 @@ def test_key_that_is_not_known_is_refused_by_name_wherever_it_stands() -> None:
             assert start == "has the key 'colour', which this Headwater does not know", (example, place)
             told.add(what)
     # The input of a list of failing rows may have any name; what an entry has to read again is asked for below.
-    others = {FailingRows.WHAT, WarmUp.WHAT}
+    others = {FailingRows.WHAT, WarmUp.WHAT, CheckResult.WHAT}
     assert told == {each.WHAT for each in stored_classes() if "WHAT" in vars(each)} - others
 
 

@@ -30,7 +30,9 @@ def judged_by_rule(
     if isinstance(rule, MeasuredRule):
         from headwater_streams.spark.guarded import measured
 
-        columns = [measured(sql).cast("double").alias(f"m{n}") for n, sql in enumerate(rule.measures.values())]
+        columns = [
+            measured(sql).cast("double").alias(f"m{n}") for n, sql in enumerate(rule.measures.values())
+        ]
         (row,) = frame.agg(*columns).collect()
         values = dict(zip(rule.measures, row, strict=True))
         judgement = rule.judge(values, _of_suites(home, table, expected.name, rule.remembers), now_ms)

@@ -203,9 +203,7 @@ def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> li
     return list(expectations)
 
 
-def _outcome(
-    validated: Any, verdicts: Mapping[str, Verdict], measured: Mapping[str, Values]
-) -> Outcome:
+def _outcome(validated: Any, verdicts: Mapping[str, Verdict], measured: Mapping[str, Values]) -> Outcome:
     """One of great-expectations' results, of our expectation or a user's own, as an outcome."""
     from headwater_streams.quality.gx_expectations import observed_text
 
@@ -248,7 +246,9 @@ def _store(result: SuiteResult, validation: "ExpectationSuiteValidationResult", 
         written = scratch / "run"
         write_text(written / RESULT_FILE, _json(result.to_json()))
         write_text(written / GX_RESULT_FILE, _json(validation.to_json_dict()))
-        write_text(written / DOCS_FILE, render_result(result, validation, rejected_beside(Home(home), result.table)))
+        write_text(
+            written / DOCS_FILE, render_result(result, validation, rejected_beside(Home(home), result.table))
+        )
         if exists(result.folder):
             move(result.folder, scratch / "before")
         move(written, result.folder)

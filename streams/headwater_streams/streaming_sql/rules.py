@@ -33,8 +33,14 @@ def rule_in(text: str) -> Rule | None:
     name = call["name"].lower()
     try:
         # A call with literals is the same in both languages, but for the arrow and a quote in a text.
-        parsed = ast.parse(f"call({call['arguments'].replace('=>', '=')})".replace("''", "\\'"), mode="eval").body
-        if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name) or parsed.func.id != "call":
+        parsed = ast.parse(
+            f"call({call['arguments'].replace('=>', '=')})".replace("''", "\\'"), mode="eval"
+        ).body
+        if (
+            not isinstance(parsed, ast.Call)
+            or not isinstance(parsed.func, ast.Name)
+            or parsed.func.id != "call"
+        ):
             return None
         arguments = [_value(each) for each in parsed.args]
         named = {each.arg: _value(each.value) for each in parsed.keywords if each.arg is not None}

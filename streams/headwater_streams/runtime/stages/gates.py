@@ -83,7 +83,6 @@ class CheckGate:
         """Whether it has checks that need the rows that were written."""
         return bool(self._apart)
 
-
     def over(self, frame: DataFrame) -> "CheckGate":
         """The gate with the checks that speak of the frame's columns."""
         gate = copy(self)

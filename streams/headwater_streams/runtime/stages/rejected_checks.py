@@ -86,9 +86,7 @@ def in_files(folder: Path, files: Sequence[str]) -> Rejections:
     return Rejections.of(data_files([folder / name for name in files], _SCHEMA).to_table())
 
 
-def of_batch(
-    folder: Path, generation: int, batch: int, topics: Sequence[str] | None = None
-) -> Rejections:
+def of_batch(folder: Path, generation: int, batch: int, topics: Sequence[str] | None = None) -> Rejections:
     """The rejected rows of a batch whose quarantine was committed before the driver died.
 
     Args:
