@@ -1,0 +1,326 @@
+"""Tracing rows to their records and records to their rows, over ledgers that are written by hand."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.log import Commit
+from headwater_streams.ledger.trace import (
+    Place,
+    Span,
+    TableHistory,
+    TracedRow,
+    records_of,
+    trace_record,
+    trace_rows,
+)
+from headwater_streams.ledger.trace.history import why_without_row
+from headwater_streams.ledger.trace.narrowing import counted_by
+from headwater_streams.ledger.trace.places import joined, place_of, spans_of
+
+T0 = datetime(2013, 1, 1, 10, tzinfo=UTC)
+INGEST, HOURLY, BUSY = "gold.hourly__ingest_clicks", "gold.hourly", "silver.busy"
+
+
+def commit(version: int, entry: LedgerEntry) -> Commit:
+    return Commit(version, version, "STREAMING UPDATE", 1, 0, True, entry, ("part",))
+
+
+def entry(table: str, batch: int, kind: Any, *sources: SourceRange, **more: Any) -> LedgerEntry:
+    job = table.partition(".")[2]
+    return LedgerEntry(job=job, generation=1, batch=batch, table=table, kind=kind, sources=sources, **more)
+
+
+def of_topic(start: int, end: int, topic: str = "clicks", name: str = "clicks") -> SourceRange:
+    return SourceRange(input=name, topic=topic, ranges={topic: {0: (start, end)}})
+
+
+def of_table(
+    table: str, versions: tuple[int, int], start: int, end: int, name: str = "clicks"
+) -> SourceRange:
+    return SourceRange(input=name, table=table, versions=versions, ranges={"clicks": {0: (start, end)}})
+
+
+def row(offset: int, batch: int = 0, topic: str = "clicks", **values: Any) -> dict[str, Any]:
+    at = {"_topic": topic, "_partition": 0, "_offset": offset, "_batch": batch, "_generation": 1}
+    return {**values, **at}
+
+
+def window(key: str, hour: int, start: int, end: int, rows: int, **values: Any) -> dict[str, Any]:
+    sources = [{"topic": "clicks", "partition": 0, "start": start, "end": end}]
+    begin = T0 + timedelta(hours=hour)
+    own = {"key": key, "window_start": begin, "window_end": begin + timedelta(hours=1)}
+    return {**own, **values, "_sources": sources, "_rows": rows, "_batch": 0, "_generation": 1}
+
+
+class FakeTables:
+    """Tables in memory: commits and rows, as `HomeTables` gives those of a home."""
+
+    def __init__(
+        self, commits: Mapping[str, Sequence[Commit]], rows: Mapping[str, Sequence[dict[str, Any]]]
+    ) -> None:
+        self._commits, self._rows = commits, rows
+
+    def names(self) -> Sequence[str]:
+        return sorted({*self._commits, *self._rows})
+
+    def history(self, table: str) -> TableHistory:
+        return TableHistory.of(table, self._commits.get(table, ()))
+
+    def rows_at(self, table: str, spans: Sequence[Span]) -> pa.Table:
+        return self._table(table, lambda each: any(s.holds(p) for s in spans for p in [place_of(each)] if p))
+
+    def rows_over(self, table: str, place: Place) -> pa.Table:
+        return self._table(table, lambda each: any(s is not None and s.holds(place) for s in spans_of(each)))
+
+    def window_time(self, job: str) -> str | None:
+        return "at" if job == "hourly" else None
+
+    def _table(self, table: str, chosen: Any) -> pa.Table:
+        rows = self._rows.get(table, ())
+        schema = pa.Table.from_pylist([*rows]).schema
+        return pa.Table.from_pylist([each for each in rows if chosen(each)], schema=schema)
+
+
+def clicks(*values: tuple[int, str, float]) -> list[dict[str, Any]]:
+    """Rows of the ingest table: offset, key, and the hour of each."""
+    return [row(offset, key=key, at=T0 + timedelta(hours=hour)) for offset, key, hour in values]
+
+
+@pytest.fixture
+def tables() -> FakeTables:
+    """Clicks by hour and key, two of them apart, and a job that filters the hours.
+
+    offset   0    1    2    3    4         5            6
+    key      a    b    a    a    (no key)  a            filtered by the ingest job
+    hour     10   10   11   10             9, late
+    """
+    counts = {"read": 7, "written": 5, "filtered": 1, "quarantined": 1}
+    commits = {
+        INGEST: [
+            commit(
+                1,
+                entry(
+                    INGEST,
+                    0,
+                    "row",
+                    of_topic(0, 7),
+                    accounting={"clicks": counts},
+                    partitions={"clicks": {0: counts}},
+                ),
+            )
+        ],
+        HOURLY: [commit(1, entry(HOURLY, 0, "window", of_table(INGEST, (1, 2), 0, 7)))],
+        BUSY: [
+            commit(
+                1,
+                entry(
+                    BUSY,
+                    0,
+                    "row",
+                    of_table(HOURLY, (1, 2), 0, 7, "hourly"),
+                    accounting={"hourly": {"read": 3, "written": 1, "filtered": 2}},
+                ),
+            )
+        ],
+        f"{HOURLY}__late": [],
+        f"{HOURLY}__quarantine": [],
+    }
+    late = row(5, key="a", at=T0 - timedelta(hours=1), _input="clicks")
+    rows = {
+        INGEST: clicks((0, "a", 0.1), (1, "b", 0.2), (2, "a", 1.5), (3, "a", 0.9), (5, "a", -1)),
+        HOURLY: [window("a", 0, 0, 4, 2, n=2), window("b", 0, 1, 2, 1, n=1), window("a", 1, 2, 3, 1, n=1)],
+        BUSY: [row(0, key="a", n=2)],
+        f"{HOURLY}__late": [late],
+        f"{HOURLY}__quarantine": [row(4, _reason="has_key: key IS NOT NULL", _raw=b"{}")],
+    }
+    return FakeTables(commits, rows)
+
+
+def offsets(traced: TracedRow) -> list[int]:
+    return sorted({place.offset for span in records_of(traced) for place in span.places(100)})
+
+
+def test_trace_of_a_window_finds_just_the_rows_that_it_counts(tables: FakeTables) -> None:
+    (traced,) = trace_rows(tables, HOURLY, [window("a", 0, 0, 4, 2, n=2)])
+    (behind,) = traced.inputs
+    assert (traced.job, traced.version, behind.table, behind.count, behind.note) == (
+        "hourly",
+        1,
+        INGEST,
+        2,
+        "",
+    )
+    assert offsets(traced) == [0, 3], "of the range [0, 4), neither the other key's nor the other hour's"
+
+
+def test_trace_of_a_row_of_a_window_goes_through_both_jobs(tables: FakeTables) -> None:
+    (traced,) = trace_rows(tables, BUSY, [row(0, key="a", n=2)])
+    (hourly,) = traced.inputs[0].rows
+    assert hourly.table == HOURLY
+    assert hourly.inputs[0].table == INGEST
+    assert offsets(traced) == [0, 3]
+
+
+def test_trace_of_a_window_whose_key_is_computed_says_what_it_does_not_know(tables: FakeTables) -> None:
+    (traced,) = trace_rows(tables, HOURLY, [window("A", 0, 0, 4, 2, n=2)])
+    assert traced.inputs[0].count == 3
+    assert traced.inputs[0].note == (
+        "the window counts 2 of these 3 rows: which of them, its columns do not say"
+    )
+
+
+def test_trace_follows_no_more_rows_than_it_may_and_counts_all(tables: FakeTables) -> None:
+    (traced,) = trace_rows(tables, HOURLY, [window("a", 0, 0, 4, 2, n=2)], most=1)
+    assert (traced.inputs[0].count, len(traced.inputs[0].rows)) == (2, 1)
+
+
+def test_trace_of_a_record_leads_through_windows_to_the_last_table(tables: FakeTables) -> None:
+    (step,) = trace_record(tables, Place("clicks", 0, 0))
+    (hourly,) = step.further
+    (busy,) = hourly.further
+    assert [each.fate for each in (step, hourly, busy)] == ["row", "row", "row"]
+    assert [each.table for each in (step, hourly, busy)] == [INGEST, HOURLY, BUSY]
+
+
+def test_trace_of_a_record_of_another_key_reaches_its_own_window_only(tables: FakeTables) -> None:
+    (step,) = trace_record(tables, Place("clicks", 0, 1))
+    (hourly,) = step.further
+    assert hourly.values is not None
+    assert hourly.values["key"] == "b"
+    (busy,) = hourly.further
+    assert (busy.fate, busy.why) == ("left out", "the job's function dropped it")
+
+
+@pytest.mark.parametrize(
+    ("offset", "fate", "why"),
+    [
+        (4, "quarantined", "has_key: key IS NOT NULL"),
+        (6, "left out", "the job's function dropped it"),
+        (7, "not read", "the job has read up to offset 7 so far"),
+    ],
+)
+def test_trace_of_a_record_without_a_row_says_why(
+    tables: FakeTables, offset: int, fate: str, why: str
+) -> None:
+    (step,) = trace_record(tables, Place("clicks", 0, offset))
+    assert (step.fate, step.why) == (fate, why)
+
+
+def test_trace_of_a_late_record_is_a_row_of_the_ingest_table_and_late_to_the_windows(
+    tables: FakeTables,
+) -> None:
+    (step,) = trace_record(tables, Place("clicks", 0, 5))
+    assert (step.table, step.fate) == (INGEST, "row")
+    assert [(each.table, each.fate) for each in step.further] == [(f"{HOURLY}__late", "late")]
+
+
+def test_trace_of_a_record_of_a_topic_that_no_job_reads_is_empty(tables: FakeTables) -> None:
+    assert trace_record(tables, Place("orders", 0, 0)) == []
+
+
+def test_trace_of_a_pair_names_both_of_its_records() -> None:
+    pairs = "gold.pairs"
+    sides = of_topic(0, 9, "left", "left"), of_topic(0, 9, "right", "right")
+    history = TableHistory.of(pairs, [commit(1, entry(pairs, 0, "join", *sides))])
+    pair = row(3, topic="left") | {
+        "_sources": [
+            {"topic": "left", "partition": 0, "start": 3, "end": 4},
+            {"topic": "right", "partition": 0, "start": 5, "end": 6},
+        ]
+    }
+    tables = FakeTables({pairs: history.commits}, {pairs: [pair]})
+    (traced,) = trace_rows(tables, pairs, [pair])
+    assert [(each.input, list(map(str, each.spans))) for each in traced.inputs] == [
+        ("left", ["left:0:3"]),
+        ("right", ["right:0:5"]),
+    ]
+    (step,) = trace_record(tables, Place("right", 0, 5))
+    assert (step.fate, step.table) == ("row", pairs)
+    alone = pair | {"_sources": [pair["_sources"][0], None]}
+    (traced,) = trace_rows(tables, pairs, [alone])
+    assert [each.input for each in traced.inputs] == ["left"], "it found no partner"
+
+
+def test_trace_of_a_join_of_a_topic_with_itself_knows_the_sides() -> None:
+    pairs = "gold.pairs"
+    sides = of_topic(0, 9, name="first"), of_topic(0, 9, name="second")
+    history = TableHistory.of(pairs, [commit(1, entry(pairs, 0, "join", *sides))])
+    assert [history.input_of(Span("clicks", 0, 3, 4), side).input for side in (0, 1)] == ["first", "second"]  # type: ignore[union-attr]
+
+
+def test_trace_of_a_repaired_row_names_the_repair_until_it_is_taken_back() -> None:
+    table, place = "silver.clicks", Span("clicks", 0, 4, 5)
+    batch = commit(1, entry(table, 0, "row", of_topic(0, 9)))
+    swap = commit(2, entry(table, 7, "backfill", of_topic(3, 6), extra={"action": "swap", "backfill": "b-1"}))
+    back = commit(
+        3, entry(table, 8, "backfill", of_topic(3, 6), extra={"action": "rollback", "backfill": "b-1"})
+    )
+    assert TableHistory.of(table, [batch, swap]).written_by(row(4), [place]) is swap
+    assert TableHistory.of(table, [batch, swap]).written_by(row(7), [Span("clicks", 0, 7, 8)]) is batch
+    assert TableHistory.of(table, [batch, swap, back]).written_by(row(4), [place]) is batch
+
+
+def test_trace_of_a_record_before_the_job_began_says_so() -> None:
+    table = "silver.clicks"
+    tables = FakeTables({table: [commit(1, entry(table, 0, "row", of_topic(5, 9)))]}, {table: [row(5)]})
+    (step,) = trace_record(tables, Place("clicks", 0, 2))
+    assert (step.fate, step.why) == ("not read", "the job began at offset 5")
+    (step,) = trace_record(tables, Place("clicks", 3, 2))
+    assert step.why == "the job has read nothing of partition 3 yet"
+
+
+def test_trace_of_a_row_that_no_commit_wrote_has_no_job() -> None:
+    table = "silver.clicks"
+    tables = FakeTables({table: []}, {table: [row(5)]})
+    (traced,) = trace_rows(tables, table, [row(5)])
+    assert (traced.job, traced.version) == ("", None)
+    assert traced.inputs[0].note == "the ledger of silver.clicks does not say by which input they came"
+
+
+def test_record_without_a_row_has_each_reason_that_its_batch_allows() -> None:
+    assert why_without_row({"read": 2, "written": 1, "duplicate": 1}) == "it had been read before"
+    assert why_without_row({"read": 3, "written": 1, "filtered": 1, "duplicate": 1}) == (
+        "the job's function dropped it (so of 1 records of its batch), or it had been read before (1)"
+    )
+    assert why_without_row({"read": 1, "written": 1}).endswith("it was removed from the table afterwards")
+
+
+def test_rows_of_a_window_are_found_without_the_name_of_its_time() -> None:
+    rows = pa.Table.from_pylist(
+        [{"key": "a", "sent": T0 - timedelta(days=1), "at": T0 + timedelta(minutes=m)} for m in (0, 59, 60)]
+    )
+    counted = counted_by(window("a", 0, 0, 3, 2), rows)
+    assert (counted.is_exact, counted.by, counted.rows.num_rows) == (True, ("at",), 2)
+
+
+def test_rows_of_a_window_are_not_chosen_by_a_result_of_the_same_name() -> None:
+    rows = pa.Table.from_pylist([{"key": k, "delay": d} for k, d in (("a", 10), ("a", 20), ("b", 15))])
+    counted = counted_by({"key": "a", "delay": 15.0, "_rows": 2}, rows)
+    assert (counted.is_exact, counted.by) == (True, ("key",)), "15 is the average, not a part of the key"
+
+
+def test_rows_of_a_window_with_a_null_in_its_key_are_those_with_a_null() -> None:
+    rows = pa.Table.from_pylist([{"key": "a"}, {"key": None}])
+    assert counted_by({"key": None, "_rows": 1}, rows).rows.to_pylist() == [{"key": None}]
+
+
+def test_rows_of_a_window_that_are_gone_are_counted() -> None:
+    rows = pa.Table.from_pylist([{"key": "a"}])
+    assert counted_by({"key": "a", "_rows": 3}, rows).note == (
+        "the window counts 3 rows, of which 1 are still there"
+    )
+
+
+def test_ranges_that_touch_are_one() -> None:
+    spans = [Span("b", 0, 0, 2), Span("a", 0, 4, 6), Span("a", 0, 0, 5), Span("a", 1, 6, 7)]
+    assert list(map(str, joined(spans))) == ["a:0:[0, 6)", "a:1:6", "b:0:[0, 2)"]
+
+
+@pytest.mark.parametrize("text", ["clicks", "clicks:0", ":0:1", "clicks:a:1", "clicks:0:-1", "clicks:0:²"])
+def test_text_that_names_no_record_is_none(text: str) -> None:
+    assert Place.parse(text) is None
