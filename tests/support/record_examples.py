@@ -23,6 +23,7 @@ from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.base.record import Record
+from headwater_streams.ledger.sent_lineage import SentLineage
 from headwater_streams.quality.alarms import AlarmState, Broken
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.result import Outcome, SuiteResult
@@ -383,6 +384,7 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
         ),
         "none": AlarmState(),
     },
+    SentLineage: {"some": SentLineage(sent={"http://127.0.0.1:5000": {"silver.departures": 17}})},
     SuiteResult: {
         "some": SuiteResult(
             table="silver.departures",

@@ -330,6 +330,7 @@ def run(
         open_environment,
         remember_modules,
     )
+    from headwater.running.lineage import lineage_beside_jobs
     from headwater.running.quality_watch import quality_watch
     from headwater.running.signals import stop_requested
     from headwater.running.status import log_ends
@@ -348,6 +349,7 @@ def run(
     for message in not_loaded:
         print_line(f"headwater: {message}; the other jobs go on", file=sys.stderr, flush=True)
     settings = job_settings()
+    telling = lineage_beside_jobs(home, bootstrap, lambda text: print_remarks([text]))
     with waiting("starting Spark"):
         environment = open_environment(
             home, bootstrap, app_name="headwater jobs run", master=master, jobs=jobs
@@ -357,7 +359,7 @@ def run(
     watch = quality_watch(home, environment.context.spark, jobs)
     ends = log_ends(home)
     try:
-        with stop_requested() as stopping:
+        with stop_requested() as stopping, telling:
             runner = JobRunner(
                 environment.context,
                 jobs,

@@ -64,6 +64,7 @@ VERBS = {
     "quality": Verb("quality", "Run checks and expectation suites over a table.", _JOBS),
     "audit": Verb("audit", "Account for every offset of a table's inputs.", _JOBS),
     "trace": Verb("trace", "Show the records of a row, or the rows of a record, through every job.", _JOBS),
+    "lineage": Verb("lineage", "Send what jobs read and wrote to a catalogue, as OpenLineage.", _JOBS),
     "late": Verb("late", "Show the rows that came after their window had closed.", _JOBS),
     "quarantine": Verb(
         "quarantine", "Show the rows that a job rejected, and why; replay or discard them.", _JOBS

@@ -104,6 +104,16 @@ class ClientSettings(_Section):
     kafka: dict[str, str] = Field(default={}, repr=False)
 
 
+class LineageSettings(_Section):
+    """Events of OpenLineage about what jobs read and write."""
+
+    to: str = ""
+    namespace: Annotated[str, Field(min_length=1)] = "headwater"
+    api_key: SecretStr = SecretStr("")
+    period_s: Annotated[Whole, Field(ge=1, le=86_400)] = 60
+    timeout_s: Annotated[Decimal, Field(gt=0, le=600)] = 5
+
+
 class Settings(_Section):
     """All of conf/headwater.toml."""
 
@@ -112,5 +122,6 @@ class Settings(_Section):
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
     quality: QualitySettings = QualitySettings()
+    lineage: LineageSettings = LineageSettings()
     client: ClientSettings = ClientSettings()
     cluster: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], ClientSettings] = {}

@@ -1,0 +1,257 @@
+"""Sends what jobs read and write as events of OpenLineage: to a file, or to a receiver over HTTP.
+
+The ledger is the outbox. What was committed and not told is looked for there, so no event is lost while a receiver is
+away, or when a job is killed; jobs never wait for a receiver, and know nothing of one.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from http.client import HTTPException
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Protocol
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from headwater import __version__
+from headwater.config import load_settings
+from headwater.config.settings import LineageSettings
+from headwater.errors import UsageError, UserError, reason
+from headwater.running.clusters import Clusters
+from headwater_streams.ledger.openlineage import Event, Place, events_of
+from headwater_streams.ledger.sent_lineage import remember_sent, sent_lineage, untold_runs
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.home import Home
+
+_ENDPOINT = "/api/v1/lineage"
+_OWN_SCHEMA = "headwater."
+_TICK_S = 5.0
+
+
+class Destination(Protocol):
+    """Where events go."""
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Sends events, in their order.
+
+        Raises:
+            UserError: They did not arrive.
+        """
+
+
+class FileDestination:
+    """A file, one event a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Appends events; a write that fails leaves whole lines and at most one that is cut."""
+        text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+        try:
+            with self._path.open("a", encoding="utf-8") as lines:
+                lines.write(text)
+        except OSError as error:
+            raise UserError(f"lineage cannot be written to {self._path}: {reason(error)}") from error
+
+
+class HttpDestination:
+    """A receiver such as Marquez, which takes one event a request."""
+
+    def __init__(self, url: str, api_key: str, timeout_s: float) -> None:
+        parts = urlsplit(url)
+        self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_ENDPOINT}"
+        self._headers = {"Content-Type": "application/json", "User-Agent": f"headwater/{__version__}"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._timeout_s = timeout_s
+
+    def send(self, events: Sequence[Event]) -> None:
+        """Posts events, each by itself."""
+        for event in events:
+            body = json.dumps(event, separators=(",", ":")).encode()
+            try:
+                with urlopen(  # noqa: S310 - the scheme was checked
+                    Request(self._url, body, self._headers, method="POST"),  # noqa: S310
+                    timeout=self._timeout_s,
+                ):
+                    pass
+            except HTTPError as error:
+                text = error.read(300).decode("utf-8", "replace").strip()
+                hint = ": lineage.api_key is to be what it asks for" if error.code in (401, 403) else ""
+                raise UserError(
+                    f"the receiver of lineage at {self._url} refused an event with {error.code}{hint}"
+                    + (f" ({text})" if text else "")
+                ) from error
+            except (OSError, HTTPException) as error:  # URLError and time-outs are OSErrors
+                cause = getattr(error, "reason", error)
+                raise UserError(f"no receiver of lineage answers at {self._url} ({cause})") from error
+
+
+def destination_of(settings: LineageSettings) -> Destination:
+    """Where the settings send events.
+
+    Raises:
+        UsageError: `lineage.to` is neither a file nor an address.
+    """
+    scheme = urlsplit(settings.to).scheme
+    if scheme in ("http", "https"):
+        return HttpDestination(settings.to, settings.api_key.get_secret_value(), settings.timeout_s)
+    if "://" in settings.to:
+        raise UsageError(
+            f"lineage.to {settings.to!r}: give a file, or an address that begins with http:// or https://"
+        )
+    path = Path(settings.to).expanduser()
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"lineage.to {settings.to!r}: give a file in a folder that exists")
+    return FileDestination(path)
+
+
+class LineageSender:
+    """Tells a destination what was committed since it was told last.
+
+    Args:
+        home: The home.
+        settings: Where to, and how often.
+        brokers: The brokers of each cluster by its name, those of topics without one under "".
+        destination: Where to; by default what the settings say.
+        now_ms: The clock.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        settings: LineageSettings,
+        brokers: Mapping[str, str],
+        *,
+        destination: Destination | None = None,
+        now_ms: Callable[[], int] = lambda: round(time.time() * 1000),
+    ) -> None:
+        self._home, self._to, self._now_ms = Home(home), settings.to, now_ms
+        self._destination = destination_of(settings) if destination is None else destination
+        self._place = Place(
+            namespace=settings.namespace,
+            version=__version__,
+            tables=str((home / "tables").absolute()),
+            brokers=brokers,
+            period_ms=settings.period_s * 1000,
+        )
+        self._spark = _installed("pyspark")
+
+    def send(self, tables: Sequence[str] | None = None, *, finished: bool) -> int:
+        """Sends the runs that were not told; returns how many.
+
+        Args:
+            tables: The tables; by default all that jobs write.
+            finished: Only runs whose period is over.
+
+        Raises:
+            UserError: The destination did not take one; those before it are remembered as told.
+        """
+        sent, count = sent_lineage(self._home), 0
+        now_ms = self._now_ms() if finished else None
+        for table in self._home.tables() if tables is None else tables:
+            if table.startswith(_OWN_SCHEMA):
+                continue
+            told = sent.sent.get(self._to, {}).get(table, -1)
+            for version, events in self._untold(table, told, now_ms):
+                self._destination.send(events)
+                sent = sent.with_version(self._to, table, version)
+                remember_sent(self._home, sent)
+                count += 1
+        return count
+
+    def _untold(self, table: str, told: int, now_ms: int | None) -> Iterator[tuple[int, list[Event]]]:
+        path = self._home.table(table)
+        runs = untold_runs(path, told, self._place.period_ms, now_ms)
+        if not runs:
+            return
+        schemas = {table: {field.name: str(field.type) for field in dataset_of(path).schema}}
+        for run in runs:
+            yield run.commits[-1].version, events_of(run, self._place, schemas=schemas, spark=self._spark)
+
+
+class LineageThread:
+    """Sends lineage beside running jobs, and says once when a receiver goes away and once when it is back.
+
+    Use it in a `with` block; at its end what is left is sent, once.
+    """
+
+    def __init__(
+        self,
+        sender: LineageSender,
+        tables: Sequence[str] | None,
+        say: Callable[[str], None],
+        *,
+        tick_s: float = _TICK_S,
+    ) -> None:
+        self._sender, self._tables, self._say, self._tick_s = sender, tables, say, tick_s
+        self._problem = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headwater-lineage", daemon=True)
+
+    def __enter__(self) -> "LineageThread":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._send(finished=False)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._tick_s):
+            self._send(finished=True)
+
+    def _send(self, *, finished: bool) -> None:
+        try:
+            self._sender.send(self._tables, finished=finished)
+        except (UserError, DamagedFileError, OSError) as error:
+            if not self._problem:
+                self._say(f"{error}; what was not told is told later")
+            self._problem = str(error)
+        else:
+            if self._problem:
+                self._say("the receiver of lineage is back, and was told what it missed")
+            self._problem = ""
+
+
+def brokers_of(home: Path, bootstrap: str | None) -> dict[str, str]:
+    """The brokers of the cluster that is meant where none is named, and of those of the settings; empty where no
+    brokers are known."""
+    settings = load_settings(os.environ).settings
+    named = {name: section.bootstrap for name, section in settings.cluster.items()}
+    return {"": Clusters(home, bootstrap, settings).default.bootstrap, **named}
+
+
+def lineage_beside_jobs(
+    home: Path, bootstrap: str | None, say: Callable[[str], None]
+) -> AbstractContextManager[object]:
+    """Sends lineage of a home's tables while the block runs, where the settings say where to; else does nothing.
+
+    Args:
+        home: The home.
+        bootstrap: What --bootstrap names.
+        say: Prints a sentence for the person at the keyboard.
+
+    Raises:
+        UsageError: The settings name no place to send to.
+    """
+    settings = load_settings(os.environ).settings.lineage
+    if not settings.to:
+        return nullcontext()
+    return LineageThread(LineageSender(home, settings, brokers_of(home, bootstrap)), None, say)
+
+
+def _installed(package: str) -> str:
+    try:
+        return version_of(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,323 @@
+"""Events of OpenLineage, made of ledger entries, and how they are sent: to a file, and to a receiver over HTTP.
+
+The rules of the specification stand here as far as the events use them, in our own words. Where the environment's
+HEADWATER_OPENLINEAGE_SPEC names the folder `spec` of OpenLineage's repository, its own schemas are used as well.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pytest
+import referencing
+from deltalake import CommitProperties, write_deltalake
+
+from headwater.cli import main
+from headwater.config.settings import LineageSettings
+from headwater.errors import UsageError, UserError
+from headwater.running.lineage import HttpDestination, LineageSender, LineageThread, destination_of
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.log import Commit
+from headwater_streams.ledger.openlineage import Assertion, Event, Place, events_of, runs_of
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.home import Home
+
+SPEC = os.environ.get("HEADWATER_OPENLINEAGE_SPEC", "")
+MINUTE = 60_000
+TABLE = "gold.delays"
+PLACE = Place(
+    namespace="demo", version="1.2", tables="/data/tables", brokers={"": "host:9092", "eu": "eu:9093"}
+)
+_FACETS = {"type": "object", "additionalProperties": {"$ref": "#/$defs/facet"}}
+_DATA = {
+    "type": "object",
+    "required": ["namespace", "name"],
+    "properties": {
+        "namespace": {"type": "string"},
+        "name": {"type": "string"},
+        "facets": _FACETS,
+        "inputFacets": _FACETS,
+        "outputFacets": _FACETS,
+    },
+}
+RULES = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$defs": {
+        "facet": {
+            "type": "object",
+            "required": ["_producer", "_schemaURL"],
+            "properties": {key: {"type": "string", "format": "uri"} for key in ("_producer", "_schemaURL")},
+        }
+    },
+    "type": "object",
+    "required": ["eventType", "eventTime", "producer", "schemaURL", "run", "job"],
+    "properties": {
+        "eventType": {"enum": ["START", "RUNNING", "COMPLETE", "ABORT", "FAIL", "OTHER"]},
+        "eventTime": {"type": "string", "format": "date-time"},
+        "run": {
+            "type": "object",
+            "required": ["runId"],
+            "properties": {"runId": {"type": "string", "format": "uuid"}, "facets": _FACETS},
+        },
+        "job": _DATA,
+        "inputs": {"type": "array", "items": _DATA},
+        "outputs": {"type": "array", "items": _DATA},
+    },
+}
+
+
+def entry(batch: int, start: int, end: int, *, quarantined: int = 0, **more: Any) -> LedgerEntry:
+    read = end - start
+    return LedgerEntry(
+        job="delays",
+        generation=1,
+        batch=batch,
+        table=TABLE,
+        kind="row",
+        sources=(SourceRange(input="flights", topic="flights", ranges={"flights": {0: (start, end)}}),),
+        accounting={"flights": {"read": read, "written": read - quarantined, "quarantined": quarantined}},
+        fingerprint="9f2c",
+        **more,
+    )
+
+
+def commit(version: int, at_ms: int, told: LedgerEntry | None, rows: int = 1) -> Commit:
+    return Commit(version, at_ms, "WRITE", rows, 0, True, told, ("part",))
+
+
+def facets_in(value: Any) -> Iterator[Event]:
+    if isinstance(value, dict):
+        if "_schemaURL" in value:
+            yield value
+        for each in value.values():
+            yield from facets_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from facets_in(each)
+
+
+def check(events: list[Event]) -> None:
+    """Checks events by the rules here, and by the specification's own schemas where they are at hand."""
+    formats = jsonschema.FormatChecker()
+    for event in events:
+        jsonschema.Draft202012Validator(RULES, format_checker=formats).validate(event)
+    if not SPEC:
+        return
+    paths = [Path(SPEC) / "OpenLineage.json", *(Path(SPEC) / "facets").glob("*.json")]
+    schemas = {value["$id"]: value for path in paths for value in [json.loads(path.read_text())]}
+    known = referencing.Registry().with_resources(
+        (name, referencing.Resource.from_contents(value)) for name, value in schemas.items()
+    )
+    for event in events:
+        checks = [(event["schemaURL"].partition("#")[0], event)]
+        checks += [(each["_schemaURL"], each) for each in facets_in(event) if "://" in each["_schemaURL"]]
+        for url, value in checks:
+            assert url.partition("#")[0] in schemas, f"{url} is not the newest of its schema"
+            jsonschema.Draft202012Validator({"$ref": url}, registry=known, format_checker=formats).validate(
+                value
+            )
+
+
+def test_event_has_offsets_versions_rows_and_what_was_rejected() -> None:
+    (run,) = runs_of(
+        [commit(4, 61_000, entry(3, 0, 7)), commit(5, 65_000, entry(4, 7, 9, quarantined=1))], MINUTE
+    )
+    started, done = events = events_of(
+        run,
+        PLACE,
+        schemas={TABLE: {"carrier": "string"}},
+        columns={"carrier": [("flights", "carrier")]},
+        assertions=[Assertion(name="has_carrier", success=False, severity="warn", column="carrier")],
+        spark="4.2.0",
+    )
+    check(events)
+    assert (started["eventType"], done["eventType"]) == ("START", "COMPLETE")
+    assert started["run"]["runId"] == done["run"]["runId"]
+    (read,), (written,) = done["inputs"], done["outputs"]
+    assert (read["namespace"], read["name"]) == ("kafka://host:9092", "flights")
+    assert read["inputFacets"]["headwater_offsets"]["offsets"] == {"flights": {"0": [0, 9]}}
+    assert read["inputFacets"]["inputStatistics"]["rowCount"] == 9
+    judged = {a["name"]: a["success"] for a in read["inputFacets"]["dataQualityAssertions"]["assertions"]}
+    assert judged == {"no_row_rejected": False, "has_carrier": False}
+    assert (written["namespace"], written["name"]) == ("file", "/data/tables/gold/delays")
+    assert written["facets"]["version"]["datasetVersion"] == "5"
+    assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
+    (made_of,) = written["facets"]["columnLineage"]["fields"]["carrier"]["inputFields"]
+    assert (made_of["name"], made_of["field"]) == ("flights", "carrier")
+    ledger = done["run"]["facets"]["headwater_ledger"]
+    assert (ledger["batches"], ledger["versions"]) == ([3, 4], [4, 5])
+    assert ledger["accounting"]["flights"] == {"read": 9, "written": 8, "quarantined": 1}
+
+
+def test_event_of_a_table_that_was_read_has_its_last_version() -> None:
+    source = SourceRange(input="rows", table="silver.rows", versions=(3, 6), ranges={"flights": {0: (0, 9)}})
+    told = LedgerEntry(job="j", generation=1, batch=0, table=TABLE, kind="window", sources=(source,))
+    (run,) = runs_of([commit(1, 0, told)], MINUTE)
+    _, done = events = events_of(run, PLACE)
+    check(events)
+    assert done["inputs"][0]["name"] == "/data/tables/silver/rows"
+    assert done["inputs"][0]["facets"]["version"]["datasetVersion"] == "5"
+
+
+def test_event_of_a_topic_of_another_cluster_names_its_brokers() -> None:
+    source = SourceRange(input="rows", topic="eu:orders", ranges={"eu:orders": {0: (0, 9)}})
+    told = LedgerEntry(job="j", generation=1, batch=0, table=TABLE, kind="row", sources=(source,))
+    (run,) = runs_of([commit(1, 0, told)], MINUTE)
+    (read,) = events_of(run, PLACE)[1]["inputs"]
+    assert (read["namespace"], read["name"]) == ("kafka://eu:9093", "orders")
+
+
+def test_runs_are_the_periods_of_each_generation() -> None:
+    side = LedgerEntry(job="delays", generation=1, batch=0, table=TABLE, kind="side")
+    commits = [
+        commit(0, 0, None),
+        commit(1, 1_000, entry(0, 0, 2)),
+        commit(2, 59_999, entry(1, 2, 3)),
+        commit(3, 60_000, entry(2, 3, 5)),
+        commit(4, 60_001, side),
+    ]
+    runs = runs_of(commits, MINUTE)
+    assert [[c.version for c in run.commits] for run in runs] == [[1, 2], [3]]
+    assert len({run.run_id for run in runs}) == 2
+    assert [run.run_id for run in runs_of(commits[:3], MINUTE)] == [runs[0].run_id], (
+        "told again, it is the same"
+    )
+
+
+class Receiver:
+    """A receiver that keeps what it is sent, and answers with a status."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.paths: list[str] = []
+        self.status = 201
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if receiver.status < 300:
+                    receiver.events.append(json.loads(body))
+                receiver.headers.append(dict(self.headers))
+                receiver.paths.append(self.path)
+                self.send_response(receiver.status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    started = Receiver()
+    yield started
+    started.server.shutdown()
+    started.server.server_close()
+
+
+def write(home: Home, batch: int, start: int, end: int) -> None:
+    rows = pa.table({"carrier": ["UA"] * (end - start), "_offset": list(range(start, end))})
+    told = CommitProperties(custom_metadata={"userMetadata": entry(batch, start, end).to_json()})
+    write_deltalake(str(home.table(TABLE)), rows, mode="append", commit_properties=told)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    write(made, 0, 0, 3)
+    return made
+
+
+def sender(home: Home, to: str, **more: Any) -> LineageSender:
+    return LineageSender(home.root, LineageSettings(to=to), {"": "host:9092"}, **more)
+
+
+def test_lineage_is_sent_once_and_goes_on_where_it_was(home: Home, receiver: Receiver) -> None:
+    assert sender(home, receiver.url).send(finished=False) == 1
+    assert sender(home, receiver.url).send(finished=False) == 0
+    check(receiver.events)
+    assert receiver.paths == ["/api/v1/lineage"] * 2
+    write(home, 1, 3, 5)
+    assert sender(home, receiver.url).send(finished=False) == 1
+    last = receiver.events[-1]
+    assert last["inputs"][0]["inputFacets"]["headwater_offsets"]["offsets"]["flights"]["0"][1] == 5
+
+
+def test_lineage_of_a_period_that_is_not_over_waits(home: Home, receiver: Receiver) -> None:
+    assert sender(home, receiver.url, now_ms=lambda: 0).send(finished=True) == 0
+    assert sender(home, receiver.url, now_ms=lambda: 2**50).send(finished=True) == 1
+
+
+def test_lineage_of_a_receiver_that_is_away_is_sent_when_it_is_back(home: Home, receiver: Receiver) -> None:
+    receiver.status = 503
+    with pytest.raises(UserError, match="refused an event with 503"):
+        sender(home, receiver.url).send(finished=False)
+    receiver.status = 201
+    assert sender(home, receiver.url).send(finished=False) == 1
+
+
+def test_lineage_of_a_receiver_that_refuses_the_key_names_the_setting(receiver: Receiver) -> None:
+    receiver.status = 401
+    with pytest.raises(UserError, match=r"lineage\.api_key is to be what it asks for"):
+        HttpDestination(receiver.url, "secret", 5).send([{}])
+    assert receiver.headers[0]["Authorization"] == "Bearer secret"
+
+
+def test_lineage_of_nobody_who_answers_is_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"no receiver of lineage answers at http://127\.0\.0\.1:9/x"):
+        HttpDestination("http://127.0.0.1:9/x", "", 5).send([{}])
+
+
+def test_lineage_beside_jobs_says_once_that_a_receiver_is_away_and_once_that_it_is_back(
+    home: Home, receiver: Receiver
+) -> None:
+    said: list[str] = []
+    receiver.status = 503
+    waiting = threading.Event()
+    with LineageThread(sender(home, receiver.url, now_ms=lambda: 2**50), None, said.append, tick_s=0.01):
+        for _ in range(500):
+            if len(receiver.paths) > 2:
+                break
+            waiting.wait(0.01)
+        receiver.status = 201
+    assert len(said) == 2
+    assert said[0].endswith("what was not told is told later")
+    assert said[1].endswith("was told what it missed")
+    assert len(receiver.events) == 2
+
+
+def test_lineage_into_a_file_is_an_event_a_line(home: Home, tmp_path: Path) -> None:
+    to = tmp_path / "lineage.jsonl"
+    assert main(["lineage", "--to", str(to), "--home", str(home.root)]) == 0
+    events = [json.loads(line) for line in to.read_text().splitlines()]
+    assert [event["eventType"] for event in events] == ["START", "COMPLETE"]
+    check(events)
+
+
+@pytest.mark.parametrize("to", ["ftp://host/x", "/nowhere/at/all/x.jsonl"])
+def test_lineage_that_can_go_nowhere_is_a_usage_error(to: str) -> None:
+    with pytest.raises(UsageError, match=r"lineage\.to"):
+        destination_of(LineageSettings(to=to))
+
+
+def test_lineage_is_off_by_default(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lineage", "--home", str(home.root)]) == 2
+    assert "the settings have no lineage.to" in capsys.readouterr().err
+
+
+def test_lineage_whose_place_is_damaged_says_what_to_do(home: Home, tmp_path: Path) -> None:
+    to = str(tmp_path / "lineage.jsonl")
+    (home.root / "lineage.json").write_text("{")
+    with pytest.raises(DamagedFileError, match="remove it: all is told again, under the same ids"):
+        sender(home, to).send(finished=False)
