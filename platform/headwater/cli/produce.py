@@ -3,10 +3,9 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from confluent_kafka import KafkaException, Producer
 
 from headwater.cli._common import (
     DEFAULT_HOME,
@@ -17,6 +16,7 @@ from headwater.cli._common import (
     print_line,
 )
 from headwater.cli._kafka import Cluster, parse_assignments
+from headwater.cli._sender import Sender
 from headwater.errors import UsageError, UserError, reason
 from headwater_streams.base.plural import quantity
 
@@ -69,7 +69,7 @@ def produce(
     if key_separator == "":
         raise UsageError("--key-separator is empty: give the text that ends the key")
     cluster = Cluster(home, bootstrap)
-    sender = _Sender(cluster, topic, partition, compression)
+    sender = Sender(cluster, topic, partition, compression)
     fixed_headers = list(parse_assignments(headers, "--header").items())
     try:
         for number, line in enumerate(_lines(file), start=1):
@@ -89,95 +89,6 @@ def produce(
 
 def _offsets(first: int, last: int) -> str:
     return f"offset {first}" if first == last else f"offsets {first} to {last}"
-
-
-_LARGEST_BYTES = 100_000_000
-"""A broker takes no larger request by default (`socket.request.max.bytes`), and closes the connection."""
-
-
-class _Sender:
-    """A producer that remembers where its records went and what went wrong first."""
-
-    def __init__(self, cluster: Cluster, topic: str, partition: int | None, compression: str) -> None:
-        self.sent = 0
-        self._cluster = cluster
-        self._topic = topic
-        self._partition = partition
-        self._chosen = {} if partition is None else {"partition": partition}
-        self._spans: dict[int, tuple[int, int]] = {}
-        self._failure: Any = None
-        properties = {
-            **cluster.client_properties(),
-            "acks": "all",
-            "enable.idempotence": True,
-            "compression.type": compression,
-            "linger.ms": 20,
-            # The topic decides what is too large, not the client.
-            "message.max.bytes": _LARGEST_BYTES,
-            "message.timeout.ms": round(cluster.timeout_s * 1000),
-        }
-        self._producer = Producer(properties)
-
-    def send(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, str]],
-    ) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic,
-                    value=value,
-                    key=key,
-                    headers=headers,
-                    on_delivery=self._delivered,
-                    **self._chosen,
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-                self._stop_at_failure()
-                continue
-            except KafkaException as error:
-                raise self._cluster.explain(error.args[0], f"topic {self._topic}") from error
-            break
-        self._producer.poll(0)
-        self._stop_at_failure()
-
-    def finish(self) -> None:
-        """Wait for every acknowledgement."""
-        self._producer.flush()
-        self._stop_at_failure()
-
-    def ranges(self) -> list[dict[str, int]]:
-        """The offsets that the records took, by partition."""
-        return [
-            {"partition": partition, "first": first, "last": last}
-            for partition, (first, last) in sorted(self._spans.items())
-        ]
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self._failure = self._failure or error
-            return
-        self.sent += 1
-        partition, offset = message.partition(), message.offset()
-        first, last = self._spans.get(partition, (offset, offset))
-        self._spans[partition] = min(first, offset), max(last, offset)
-
-    def _stop_at_failure(self) -> None:
-        if self._failure is not None:
-            name = self._failure.name()
-            sent = f"{quantity(self.sent, 'record was', 'records were')} sent"
-            if name in ("_MSG_TIMED_OUT", "_UNKNOWN_PARTITION"):  # which do not say why
-                self._cluster.require_leaders(self._topic, self._partition)
-            if name == "_MSG_TIMED_OUT":
-                raise UserError(
-                    f"topic {self._topic} ({sent}): the broker answers, but took no record in "
-                    f"{self._cluster.timeout_s:g} s: its disk may be full, or a file of its log gone: headwater status "
-                    "and its broker.log say more"
-                )
-            raise self._cluster.explain(self._failure, f"topic {self._topic} ({sent})")
 
 
 def _lines(file: Path | None) -> Iterator[bytes]:

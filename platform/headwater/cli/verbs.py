@@ -57,6 +57,7 @@ VERBS = {
     "produce": Verb("produce", "Send lines from standard input or a file to a topic.", _DATA),
     "ship": Verb("ship", "Follow log files and syslog into a topic.", _DATA),
     "consume": Verb("consume", "Print the records of a topic.", _DATA),
+    "replay": Verb("replay", "Send rows of a table or a file to a topic again.", _DATA),
     "groups": Verb("groups", "List consumer groups, show their lag, reset their offsets.", _DATA),
     "jobs": Verb("jobs", "List, check, test and run streaming jobs, and show how far they are.", _JOBS),
     "backfill": Verb("backfill", "Repair, rebuild or rewind a table: plan it, prove it, swap it in.", _JOBS),

@@ -1,9 +1,9 @@
 """Runs statements in DuckDB over Delta tables: no JVM, answers in a fraction of a second."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import DependencyError
 from headwater.sql.catalog import Catalog, TableRef
@@ -15,6 +15,8 @@ from headwater.sql.variant import JSON_FIELD
 if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyRelation
+
+T = TypeVar("T")
 
 _VARIANT = re.compile(r"\bVARIANT\b")
 _MISSING_TABLE = re.compile(r'(?:Table|View) with name "?(?P<name>[^"]+?)"? does not exist')
@@ -58,6 +60,25 @@ class DuckDBEngine:
         Raises:
             SqlError: The statement is wrong or failed.
         """
+        return self._answer(
+            statement, lambda relation: None if relation is None else Result.from_arrow(_arrow_of(relation))
+        )
+
+    def batches(self, statement: str, rows: int) -> Iterator["pa.RecordBatch"]:
+        """Runs one statement, and gives its rows as they come, so many at once, for results that memory may not hold.
+
+        Raises:
+            SqlError: The statement is wrong or failed.
+        """
+        import duckdb
+
+        reader = self._answer(statement, lambda relation: relation.to_arrow_reader(rows))
+        try:
+            yield from reader
+        except (duckdb.Error, OSError) as error:
+            raise SqlError(str(error).partition("\n\nStack Trace")[0].strip()) from error
+
+    def _answer(self, statement: str, take: Callable[[Any], T]) -> T:
         import duckdb
 
         unopened: dict[str, SqlError] = {}
@@ -70,8 +91,7 @@ class DuckDBEngine:
                 self._forget(ref)
                 unopened[ref.qualified_name] = error
         try:
-            relation = self._connection.sql(statement)
-            return None if relation is None else Result.from_arrow(_arrow_of(relation))
+            return take(self._connection.sql(statement))
         except duckdb.Error as error:
             raise self._explained(error, unopened, opened) from error
 

@@ -1,0 +1,217 @@
+"""`headwater replay` and the records that `headwater trace` prints, against a broker and with a real client."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from deltalake import CommitProperties, write_deltalake
+
+from headwater.cli import main
+from headwater.errors import UsageError, UserError
+from headwater.running.replay import (
+    Pace,
+    Selection,
+    of_lines,
+    origin_name,
+    origin_of_file,
+    parse_speed,
+)
+from headwater_broker.testing import RunningBroker, broker
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.storage.home import Home
+
+T0 = datetime(2013, 1, 1, 10, tzinfo=UTC)
+TABLE, REJECTED = "silver.flights", "silver.flights__quarantine"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RunningBroker]:
+    with broker() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Three rows, the last of which happened first, and a rejected record."""
+    made = Home(tmp_path_factory.mktemp("home"))
+    rows = [
+        {
+            "carrier": carrier,
+            "departed": T0 + timedelta(minutes=minutes),
+            "delay": minutes,
+            "_topic": "flights",
+            "_partition": 0,
+            "_offset": offset,
+            "_timestamp": T0,
+            "_batch": 0,
+            "_generation": 1,
+        }
+        for offset, (carrier, minutes) in enumerate([("UA", 10), ("DL", 20), ("AA", 0)])
+    ]
+    source = SourceRange(input="flights", topic="flights", ranges={"flights": {0: (0, 4)}})
+    entry = LedgerEntry(
+        job="flights",
+        generation=1,
+        batch=0,
+        table=TABLE,
+        kind="row",
+        sources=(source,),
+        accounting={"flights": {"read": 4, "written": 3, "filtered": 0, "quarantined": 1}},
+    )
+    told = CommitProperties(custom_metadata={"userMetadata": entry.to_json()})
+    write_deltalake(str(made.table(TABLE)), pa.Table.from_pylist(rows), commit_properties=told)
+    rejected = {
+        "_reason": "has_carrier: carrier IS NOT NULL",
+        "_check": "has_carrier",
+        "_key": b"k",
+        "_raw": b"\xff{}",
+        "_headers": [{"key": "h", "value": b"1"}, {"key": "headwater-origin-offset", "value": b"9"}],
+        "_topic": "flights",
+        "_partition": 0,
+        "_offset": 3,
+        "_timestamp": T0,
+        "_batch": 0,
+        "_generation": 1,
+    }
+    write_deltalake(str(made.table(REJECTED)), pa.Table.from_pylist([rejected]))
+    return made
+
+
+def records(running: RunningBroker, topic: str) -> list[Any]:
+    """All records of a topic of one partition."""
+    consumer = Consumer(
+        {"bootstrap.servers": running.bootstrap, "group.id": "t", "enable.partition.eof": True}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found = []
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append(message)
+        return found
+    finally:
+        consumer.close()
+
+
+def run(running: RunningBroker, home: Home, *words: str) -> int:
+    return main([*words, "--home", str(home.root), "--bootstrap", running.bootstrap])
+
+
+def test_replay_of_a_table_sends_its_own_columns_by_event_time(running: RunningBroker, home: Home) -> None:
+    words = ("replay", TABLE, "--topic", "again", "--time", "departed", "--key", "carrier")
+    assert run(running, home, *words) == 0
+    sent = records(running, "again")
+    assert [message.key() for message in sent] == [b"AA", b"UA", b"DL"]
+    assert json.loads(sent[0].value()) == {"carrier": "AA", "departed": "2013-01-01T10:00:00Z", "delay": 0}
+    origins = [dict(message.headers()) for message in sent]
+    assert [origin["headwater-origin-offset"] for origin in origins] == [b"0", b"1", b"2"]
+    assert {origin["headwater-origin-topic"] for origin in origins} == {
+        origin_name(f"{TABLE}@0", Selection(TABLE, time="departed")).encode()
+    }
+    assert sent[0].timestamp()[1] > 1_700_000_000_000, "the time of now, which retention leaves alone"
+
+
+def test_replay_of_some_rows_with_their_timestamps(running: RunningBroker, home: Home) -> None:
+    words = ("replay", TABLE, "--topic", "some", "--time", "departed", "--where", "delay > 0 -- late")
+    assert run(running, home, *words, "--keep-timestamps", "--skip", "1") == 0
+    (sent,) = records(running, "some")
+    assert json.loads(sent.value())["carrier"] == "DL"
+    assert sent.timestamp()[1] == round((T0 + timedelta(minutes=20)).timestamp() * 1000)
+    assert dict(sent.headers())["headwater-origin-offset"] == b"1", "as without --skip"
+
+
+def test_replay_of_rejected_rows_sends_them_as_they_were_sent(running: RunningBroker, home: Home) -> None:
+    assert run(running, home, "replay", REJECTED, "--topic", "mended") == 0
+    (sent,) = records(running, "mended")
+    assert (sent.key(), sent.value()) == (b"k", b"\xff{}")
+    headers = dict(sent.headers())
+    assert (headers["h"], headers["headwater-origin-offset"]) == (b"1", b"0"), "with an origin of its own"
+
+
+def test_replay_of_a_parquet_file(running: RunningBroker, home: Home, tmp_path: Path) -> None:
+    path = tmp_path / "it's.parquet"
+    pq.write_table(pa.table({"n": [1, 2]}), path)
+    assert run(running, home, "replay", str(path), "--topic", "parquet") == 0
+    assert [message.value() for message in records(running, "parquet")] == [b'{"n": 1}', b'{"n": 2}']
+
+
+def test_replay_of_lines_sends_each_as_it_stands(running: RunningBroker, home: Home, tmp_path: Path) -> None:
+    path = tmp_path / "flights.jsonl"
+    path.write_bytes(b'{"at": "2013-01-01T10:00:00Z",  "n": 1.0}\n\n{"at": 1357034400000}\r\n')
+    assert run(running, home, "replay", str(path), "--topic", "lines", "--time", "at") == 0
+    sent = [message.value() for message in records(running, "lines")]
+    assert sent == [b'{"at": "2013-01-01T10:00:00Z",  "n": 1.0}', b'{"at": 1357034400000}']
+
+
+def test_replay_of_what_is_not_there_is_a_usage_error(
+    running: RunningBroker, home: Home, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("a")
+    for words in (
+        (TABLE, "--time", "delay"),
+        (TABLE, "--key", "nope"),
+        ("silver.nope",),
+        (str(tmp_path / "x.csv"),),
+        (TABLE, "--speed", "fast"),
+    ):
+        assert run(running, home, "replay", *words, "--topic", "never") == 2
+
+
+def test_trace_prints_the_records_themselves(
+    running: RunningBroker, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    producer = Producer({"bootstrap.servers": running.bootstrap})
+    for carrier in ("UA", "DL", "AA"):
+        producer.produce("flights", value=json.dumps({"carrier": carrier}), key="k", partition=0)
+    producer.flush()
+    assert run(running, home, "trace", TABLE, "--where", "carrier = 'DL'") == 0
+    assert 'flights:0:1  {"carrier": "DL"}' in capsys.readouterr().out
+    assert run(running, home, "trace", "flights:0:2", "--json") == 0
+    traced = json.loads(capsys.readouterr().out)
+    assert traced["record"]["value"] == '{"carrier": "AA"}'
+    assert traced["steps"][0]["row"]["carrier"] == "AA"
+    assert run(running, home, "trace", "flights:0:3") == 0
+    out = capsys.readouterr().out
+    assert "flights:0:3  it is not there: the topic ends at offset 3" in out
+    assert "rejected in silver.flights__quarantine: has_carrier: carrier IS NOT NULL" in out
+
+
+def test_pace_of_ten_times_as_fast_waits_a_tenth_of_the_time() -> None:
+    now = [100.0]
+    pace = Pace(10.0, lambda: now[0])
+    assert pace.wait_s(5_000) == 0
+    assert pace.wait_s(25_000) == pytest.approx(2.0)
+    now[0] += 1.5
+    assert pace.wait_s(25_000) == pytest.approx(0.5)
+    now[0] += 5
+    assert pace.wait_s(25_000) == 0
+    assert pace.wait_s(None) == 0
+    assert Pace(None, lambda: now[0]).wait_s(10**9) == 0
+
+
+@pytest.mark.parametrize("text", ["0", "-1x", "fast", "inf", "nan"])
+def test_speed_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="give 1x, 10x"):
+        parse_speed(text)
+
+
+def test_origins_of_two_selections_and_of_two_files_differ(tmp_path: Path) -> None:
+    names = {origin_name("t@1", Selection("t", where=where)) for where in (None, "a > 1", "a > 2")}
+    assert len(names) == 3
+    path = tmp_path / "a.jsonl"
+    path.write_text("1\n")
+    before = origin_of_file(path, Selection("a"))
+    path.write_text("1\n2\n")
+    assert origin_of_file(path, Selection("a")) != before
+
+
+def test_line_without_its_time_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"at": 1}\n{"on": 1}\n')
+    with pytest.raises(UserError, match="line 2: it is no JSON object with at as it is needed"):
+        [*of_lines(path, Selection("a", time="at"))]
