@@ -60,6 +60,7 @@ VERBS = {
     "replay": Verb("replay", "Send rows of a table or a file to a topic again.", _DATA),
     "groups": Verb("groups", "List consumer groups, show their lag, reset their offsets.", _DATA),
     "jobs": Verb("jobs", "List, check, test and run streaming jobs, and show how far they are.", _JOBS),
+    "load": Verb("load", "Load a range of a topic into a table or files, as a batch of Spark.", _JOBS),
     "backfill": Verb("backfill", "Repair, rebuild or rewind a table: plan it, prove it, swap it in.", _JOBS),
     "sql": Verb("sql", "Query the tables.", _JOBS),
     "quality": Verb("quality", "Run checks and expectation suites over a table.", _JOBS),

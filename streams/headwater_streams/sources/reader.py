@@ -85,8 +85,21 @@ class RecordSource(Protocol):
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """The topic as a stream."""
 
-    def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        topic: str,
+        ranges: Mapping[int, tuple[int, int]],
+        *,
+        most_records: int | None = None,
+    ) -> DataFrame:
         """The records of closed ranges, as a batch.
+
+        Args:
+            spark: The session.
+            topic: The topic.
+            ranges: The offsets, by partition.
+            most_records: The most offsets that one task reads; by default a task reads a partition's.
 
         Raises:
             DataLossError: A part of a range no longer exists.
@@ -195,7 +208,14 @@ class KafkaSource:
         reader = reader.option("maxOffsetsPerTrigger", str(declared.max_offsets_per_batch))
         return self._named(reader.load())
 
-    def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        topic: str,
+        ranges: Mapping[int, tuple[int, int]],
+        *,
+        most_records: int | None = None,
+    ) -> DataFrame:
         """See `RecordSource`."""
         bounds = self.partitions(topic)
         for partition, (start, end) in ranges.items():
@@ -212,6 +232,8 @@ class KafkaSource:
         reader = reader.option("subscribe", self._cluster.bare(topic))
         reader = reader.option("startingOffsets", self._offsets_json({topic: starts}, _EARLIEST))
         reader = reader.option("endingOffsets", self._offsets_json({topic: ends}, _LATEST))
+        if most_records is not None:
+            reader = reader.option("maxRecordsPerPartition", str(most_records))
         return self._named(reader.load().drop("timestampType"))
 
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
@@ -327,9 +349,16 @@ class KafkaSources:
         """See `RecordSource`."""
         return self._of(declared.name).stream(spark, declared, starts)
 
-    def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        topic: str,
+        ranges: Mapping[int, tuple[int, int]],
+        *,
+        most_records: int | None = None,
+    ) -> DataFrame:
         """See `RecordSource`."""
-        return self._of(topic).read(spark, topic, ranges)
+        return self._of(topic).read(spark, topic, ranges, most_records=most_records)
 
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`."""

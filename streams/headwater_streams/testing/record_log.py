@@ -113,7 +113,14 @@ class RecordLog:
         reader = reader.option("maxFilesPerTrigger", str(2**31 - 1))
         return reduce(DataFrame.union, [reader.load(str(self._folder(topic))) for topic in declared.names])
 
-    def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        topic: str,
+        ranges: Mapping[int, tuple[int, int]],
+        *,
+        most_records: int | None = None,
+    ) -> DataFrame:
         """See `RecordSource`; of an offset delivered twice the first delivery is read."""
         rows = (
             spark.read.format("delta").load(str(self._folder(topic))).dropDuplicates(["partition", "offset"])

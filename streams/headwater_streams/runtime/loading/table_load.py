@@ -1,0 +1,126 @@
+"""A load into a table: chunks of records, each read as a batch of Spark and committed by the job's row stage."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, summed_terms
+from headwater_streams.ledger.log import commits, writer_of
+from headwater_streams.plan.job import Job
+from headwater_streams.plan.plan import JobPlan
+from headwater_streams.runtime.batch_result import BatchResult
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.loading.planning import Chunk, LoadRefusedError, Partitions
+from headwater_streams.runtime.stages.row import RowStage
+from headwater_streams.sources.inputs import TopicInput
+
+GENERATION = 1
+"""A load has one: to load with other code is another load, into another table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadProgress:
+    """What a load has done after a chunk.
+
+    Attributes:
+        chunk: The chunk's number, from 1 on, of those of this run.
+        chunks: How many these are.
+        read: The records that were read in this run.
+        size_bytes: About how many bytes these were.
+    """
+
+    chunk: int
+    chunks: int
+    read: int
+    size_bytes: int
+
+
+def load_job(job: Job, topic: str, table: str) -> Job:
+    """The job that loads a topic into a table as a job would: its function, checks and decoding, under a name of its
+    own.
+
+    Raises:
+        LoadRefusedError: The job does not read the topic alone.
+    """
+    ((name, declared), *others) = job.inputs.items()
+    if others or not isinstance(declared, TopicInput) or topic not in declared.names:
+        inputs = ", ".join(
+            " and ".join(i.names) if isinstance(i, TopicInput) else i.name for i in job.inputs.values()
+        )
+        raise LoadRefusedError(
+            f"job {job.name!r} reads {inputs}: a load needs a job with one input, and {topic} among its topics"
+        )
+    if job.branches:
+        raise LoadRefusedError(f"job {job.name!r} writes several tables, and a load writes one")
+    return replace(
+        job,
+        name=f"load-{table}",
+        inputs={name: replace(declared, name=topic, more=())},
+        target=replace(job.target, name=table, sides_of=None),
+    )
+
+
+class TableLoad:
+    """Loads chunks of a topic into a table."""
+
+    def __init__(self, context: StageContext, plan: JobPlan) -> None:
+        """A load of a job that `load_job` gave.
+
+        Raises:
+            LoadRefusedError: The job keeps state, or another job writes the table.
+        """
+        if plan.kind != "row":
+            raise LoadRefusedError(
+                f"{plan.job.function.__name__} keeps state, and a load looks at each record alone: run the job, or "
+                "make its table anew with headwater backfill plan JOB --rebuild"
+            )
+        self._context, self._job = context, plan.job
+        ((self._name, declared),) = plan.job.inputs.items()
+        assert isinstance(declared, TopicInput)
+        self._topic = declared.name
+        self._path = context.home.table(plan.job.target.name)
+        writer = writer_of(self._path)
+        if writer not in (None, plan.job.name):
+            raise LoadRefusedError(
+                f"table {plan.job.target.name} is written by job {writer!r}: load into a table of its own"
+            )
+        self._stage = RowStage(context, plan, GENERATION)
+
+    def done(self) -> list[Partitions]:
+        """The offsets of the commits that the table has."""
+        return [source.ranges.get(self._topic, {}) for entry in self._entries() for source in entry.sources]
+
+    def accounting(self) -> dict[str, int]:
+        """What became of all records that were loaded."""
+        return dict(summed_terms([*self._entries()]))
+
+    def run(self, chunks: list[Chunk], report: Callable[[LoadProgress], None]) -> None:
+        """Reads and commits chunks, each once.
+
+        Args:
+            chunks: The chunks, in order.
+            report: Called after each commit.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold; the chunk is not committed.
+            DataLossError: Records are gone meanwhile.
+        """
+        self._stage.prepare()
+        batch, read, size_bytes = 1 + max((entry.batch for entry in self._entries()), default=-1), 0, 0
+        for number, chunk in enumerate(chunks, 1):
+            records = self._context.source.read(
+                self._context.spark, self._topic, chunk.ranges, most_records=chunk.records_a_task
+            )
+            source = SourceRange(input=self._name, topic=self._topic, ranges={self._topic: chunk.ranges})
+            result = BatchResult(records, dict)
+            try:
+                self._stage.run_batch(result, batch, {self._name: BatchInput(source)})
+            finally:
+                result.release()
+            batch, read, size_bytes = batch + 1, read + chunk.offsets, size_bytes + chunk.size_bytes
+            report(LoadProgress(chunk=number, chunks=len(chunks), read=read, size_bytes=size_bytes))
+
+    def _entries(self) -> Iterator[LedgerEntry]:
+        for commit in commits(self._path):
+            if commit.entry is not None and commit.entry.is_batch and commit.entry.job == self._job.name:
+                yield commit.entry

@@ -1,0 +1,98 @@
+"""A range of a topic into a table by batches of Spark: the rows, the rejected ones and the account of a job."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headwater as hw
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.plan.job import bind
+from headwater_streams.runtime.loading import (
+    Chunk,
+    LoadRefusedError,
+    Sizes,
+    TableLoad,
+    chunks_of,
+    load_job,
+    remaining,
+    requested,
+)
+from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+clicks = hw.topic("clicks", schema="who STRING, n INT")
+
+
+@hw.job(target=hw.delta("silver.clicks"))
+@hw.check("has_who", "who IS NOT NULL")
+def taken(clicks: DataFrame) -> DataFrame:
+    """Clicks but those of nothing."""
+    return clicks.filter("n > 0")
+
+
+LOADED = "history.clicks"
+
+
+def filled(spark: SparkSession, home: Path) -> JobDriver:
+    """Twenty clicks: each fifth of nobody, each seventh of nothing."""
+    driver = JobDriver(spark, home, [taken])
+    rows = [{"who": None if n % 5 == 4 else f"w{n}", "n": 0 if n % 7 == 6 else n + 1} for n in range(20)]
+    driver.send("clicks", *rows)
+    return driver
+
+
+def begun(driver: JobDriver) -> tuple[TableLoad, list[Chunk]]:
+    """A load of the whole topic, and its chunks of five records."""
+    context = driver.context
+    (plan,) = plan_jobs(context, [load_job(bind(taken), "clicks", LOADED)])
+    load = TableLoad(context, plan)
+    left = remaining(requested("clicks", context.source.partitions("clicks"), {}, {}), load.done())
+    return load, chunks_of(left, Sizes(bytes_each={0: 100.0}), chunk_bytes=500, task_bytes=200)
+
+
+def test_load_makes_the_rows_and_the_account_of_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    driver = filled(spark, tmp_path)
+    driver.run()
+    load, chunks = begun(driver)
+    seen: list[int] = []
+    load.run(chunks, lambda progress: seen.append(progress.read))
+    assert seen == [5, 10, 15, 20]
+    assert sorted(driver.rows(LOADED, "who", "n")) == sorted(driver.rows("silver.clicks", "who", "n"))
+    assert sorted(driver.quarantined(LOADED)) == sorted(driver.quarantined("silver.clicks"))
+    assert load.accounting() == driver.accounting("silver.clicks")
+    assert all(audit.ok for audit in audit_home(driver.context.home, [LOADED, "silver.clicks"]))
+
+
+def test_load_that_was_killed_goes_on_behind_its_last_commit(spark: SparkSession, tmp_path: Path) -> None:
+    driver = filled(spark, tmp_path)
+    load, chunks = begun(driver)
+    driver.crash_at("before commit", f"load-{LOADED}")
+    with pytest.raises(SimulatedCrash):
+        load.run(chunks, lambda _: None)
+    load, chunks = begun(driver)
+    load.run(chunks[:2], lambda _: None)
+    load, rest = begun(driver)
+    assert [chunk.ranges for chunk in rest] == [{0: (10, 15)}, {0: (15, 20)}]
+    load.run(rest, lambda _: None)
+    assert load.accounting()["read"] == 20
+    assert begun(driver)[1] == []
+    assert all(audit.ok for audit in audit_home(driver.context.home, [LOADED]))
+
+
+def test_load_into_the_table_of_a_job_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    driver = filled(spark, tmp_path)
+    driver.run()
+    (plan,) = plan_jobs(driver.context, [load_job(bind(taken), "clicks", "silver.clicks")])
+    with pytest.raises(LoadRefusedError, match="is written by job 'taken': load into a table of its own"):
+        TableLoad(driver.context, plan)
+
+
+def test_load_of_a_job_that_does_not_read_the_topic_is_refused() -> None:
+    with pytest.raises(LoadRefusedError, match="job 'taken' reads clicks: a load needs a job with one input"):
+        load_job(bind(taken), "orders", LOADED)
+    job = bind(taken)
+    two = replace(job, inputs={**job.inputs, "more": hw.topic("more", schema="n INT")})
+    with pytest.raises(LoadRefusedError, match="reads clicks, more"):
+        load_job(two, "clicks", LOADED)

@@ -1,0 +1,65 @@
+"""Which offsets a load reads, and in which chunks."""
+
+import pytest
+
+from headwater_streams.runtime.loading.planning import (
+    LoadRefusedError,
+    Sizes,
+    chunks_of,
+    remaining,
+    requested,
+)
+
+MB = 1024 * 1024
+
+
+def test_range_of_a_load_is_what_is_there_between_its_ends() -> None:
+    existing = {0: (5, 100), 1: (0, 40), 2: (7, 7)}
+    assert requested("t", existing, {}, {}) == {0: (5, 100), 1: (0, 40)}
+    assert requested("t", existing, {0: 50, 1: 50}, {0: 60, 1: 60}) == {0: (50, 60)}
+
+
+def test_load_of_records_that_are_gone_names_them() -> None:
+    with pytest.raises(LoadRefusedError, match=r"t, partition 0: offsets 2 to 4 are gone; load from 5 on"):
+        requested("t", {0: (5, 100)}, {0: 2}, {})
+    with pytest.raises(LoadRefusedError, match="it ends at offset 100, and 200 is asked for"):
+        requested("t", {0: (5, 100)}, {}, {0: 200})
+
+
+def test_rest_of_a_load_is_what_no_commit_has() -> None:
+    ranges = {0: (0, 100), 1: (0, 10)}
+    assert remaining(ranges, []) == {0: [(0, 100)], 1: [(0, 10)]}
+    assert remaining(ranges, [{0: (0, 40), 1: (0, 10)}]) == {0: [(40, 100)]}
+    assert remaining(ranges, [{0: (20, 30)}, {0: (50, 200)}]) == {0: [(0, 20), (30, 50)], 1: [(0, 10)]}
+    assert remaining(ranges, [{0: (0, 50)}, {0: (50, 100)}, {1: (0, 10), 2: (0, 9)}]) == {}
+
+
+@pytest.mark.parametrize("sizes", [{}, {0: 1_000.0, 1: 10.0}])
+def test_chunks_of_a_load_have_each_offset_once(sizes: dict[int, float]) -> None:
+    left = {0: [(0, 1_000_003)], 1: [(17, 500), (600, 601)], 2: [(3, 4)]}
+    chunks = chunks_of(left, Sizes(bytes_each=sizes), chunk_bytes=10 * MB)
+    assert len(chunks) > 3
+    for partition, pairs in left.items():
+        parts = [chunk.ranges[partition] for chunk in chunks if partition in chunk.ranges]
+        assert sorted(o for start, end in parts for o in range(start, end)) == [
+            o for start, end in pairs for o in range(start, end)
+        ]
+        assert parts == sorted(parts)
+
+
+def test_chunks_of_a_load_are_of_bytes_and_of_about_one_time() -> None:
+    left = {0: [(0, 1_000)], 1: [(0, 100)]}
+    chunks = chunks_of(
+        left, Sizes(bytes_each={0: 1_000.0, 1: 10_000.0}), chunk_bytes=500_000, task_bytes=50_000
+    )
+    assert [chunk.ranges for chunk in chunks] == [
+        {0: (250 * n, 250 * n + 250), 1: (25 * n, 25 * n + 25)} for n in range(4)
+    ]
+    assert {chunk.size_bytes for chunk in chunks} == {500_000}
+    assert {chunk.records_a_task for chunk in chunks} == {5}, "of the partition with the larger records"
+
+
+def test_chunk_of_a_load_is_one_record_at_least() -> None:
+    (first, second) = chunks_of({0: [(0, 2)]}, Sizes(bytes_each={0: 1e9}), chunk_bytes=1, task_bytes=1)
+    assert (first.ranges, second.ranges, first.records_a_task) == ({0: (0, 1)}, {0: (1, 2)}, 1)
+    assert chunks_of({}, Sizes()) == []
