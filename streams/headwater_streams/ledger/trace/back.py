@@ -149,7 +149,8 @@ def _of_table(
         return TracedInput(name, table, tuple(spans), 0, note=f"{table} {why}")
     rows = read_by(tables, history, row, table, spans)
     counted = window_rows(tables, history, row, rows)
-    followed = [_traced(tables, table, each, most, above) for each in counted.rows.slice(0, most).to_pylist()]
+    first = _in_order(counted.rows).slice(0, most)
+    followed = [_traced(tables, table, each, most, above) for each in first.to_pylist()]
     note = counted.note
     if not counted.rows.num_rows:
         note = f"no row of {table} is at these places any more"
@@ -184,6 +185,12 @@ def window_rows(tables: Tables, history: TableHistory, row: Mapping[str, Any], r
         rows = _without(rows, _missing(tables.rows_at(late, _places_of(rows)), row))
     job = history.last.job if history.last is not None else ""
     return counted_by(row, rows, tables.window_time(job))
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """Rows by their records' places, where they have them."""
+    order = [(name, "ascending") for name in (TOPIC, PARTITION, OFFSET) if name in rows.column_names]
+    return rows.sort_by(order) if order else rows
 
 
 def _places_of(rows: pa.Table) -> list[Span]:

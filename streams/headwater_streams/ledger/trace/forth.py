@@ -120,7 +120,7 @@ def _outcome(
     table, above = history.table, above | {history.table}
     entry = commit.entry if commit is not None else None
     job = entry.job if entry is not None else history.last.job if history.last is not None else ""
-    of_batch = (None, None, None)
+    of_batch: tuple[int | None, int | None, int | None] = (None, None, None)
     if entry is not None and commit is not None:
         of_batch = (entry.generation, entry.batch, commit.version)
     found = False
@@ -193,7 +193,8 @@ def _meant(
 
 def _places(rows: pa.Table) -> list[dict[str, Any]]:
     own = [name for name in ("_topic", "_partition", "_offset", "_sources") if name in rows.column_names]
-    return rows.select(own).to_pylist()
+    places: list[dict[str, Any]] = rows.select(own).to_pylist()
+    return places
 
 
 def _in_time(window: Mapping[str, Any], row: Mapping[str, Any] | None, time: str | None) -> bool:
