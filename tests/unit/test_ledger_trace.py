@@ -1,5 +1,6 @@
 """Tracing rows to their records and records to their rows, over ledgers that are written by hand."""
 
+import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -81,9 +82,9 @@ class FakeTables:
         return "at" if job == "hourly" else None
 
     def _table(self, table: str, chosen: Any) -> pa.Table:
-        rows = self._rows.get(table, ())
+        rows = self._rows.get(table) or [row(-1)]  # a table without rows has columns, too
         schema = pa.Table.from_pylist([*rows]).schema
-        return pa.Table.from_pylist([each for each in rows if chosen(each)], schema=schema)
+        return pa.Table.from_pylist([e for e in rows if e.get("_offset") != -1 and chosen(e)], schema=schema)
 
 
 def clicks(*values: tuple[int, str, float]) -> list[dict[str, Any]]:
@@ -324,3 +325,42 @@ def test_ranges_that_touch_are_one() -> None:
 @pytest.mark.parametrize("text", ["clicks", "clicks:0", ":0:1", "clicks:a:1", "clicks:0:-1", "clicks:0:²"])
 def test_text_that_names_no_record_is_none(text: str) -> None:
     assert Place.parse(text) is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_trace_of_random_windows_is_the_truth_both_ways(seed: int) -> None:
+    """Rows of a few keys over some hours in random order, some late, folded into windows whose ranges overlap: each
+    window leads to its rows, and each row to its window or to the late table."""
+    rng = random.Random(seed)
+    keys = [*"abc", None][: rng.randint(1, 4)]
+    rows = [
+        row(offset, key=rng.choice(keys), at=T0 + timedelta(minutes=rng.randrange(300)))
+        for offset in range(rng.randint(1, 60))
+    ]
+    late = {each["_offset"] for each in rows if rng.random() < 0.2}
+    members: dict[tuple[Any, int], list[int]] = {}
+    for each in rows:
+        if each["_offset"] not in late:
+            hour = (each["at"] - T0) // timedelta(hours=1)
+            members.setdefault((each["key"], hour), []).append(each["_offset"])
+    windows = [
+        window(key, hour, min(its), max(its) + 1, len(its), n=len(its))
+        for (key, hour), its in members.items()
+    ]
+    lates = [each | {"_input": "clicks"} for each in rows if each["_offset"] in late]
+    commits = {
+        INGEST: [commit(1, entry(INGEST, 0, "row", of_topic(0, len(rows))))],
+        HOURLY: [commit(1, entry(HOURLY, 0, "window", of_table(INGEST, (1, 2), 0, len(rows))))],
+    }
+    tables = FakeTables(commits, {INGEST: rows, HOURLY: windows, f"{HOURLY}__late": lates})
+    for traced, its in zip(trace_rows(tables, HOURLY, windows, most=99), members.values(), strict=True):
+        assert (offsets(traced), traced.inputs[0].note) == (its, ""), f"seed {seed}"
+    for each in rows:
+        (step,) = trace_record(tables, Place("clicks", 0, each["_offset"]))
+        (onward,) = step.further
+        if each["_offset"] in late:
+            assert onward.fate == "late", f"seed {seed}"
+        else:
+            assert onward.values is not None
+            assert (onward.fate, onward.values["key"]) == ("row", each["key"]), f"seed {seed}"
+            assert onward.values["window_start"] <= each["at"] < onward.values["window_end"]

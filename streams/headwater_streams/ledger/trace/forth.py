@@ -178,17 +178,24 @@ def _meant(
                 "" if sure else f"the window counts {window[ROWS]} of {offsets} offsets in its ranges",
             )
         return
-    sources = {each.table for each in history.inputs if each.table is not None}
+    sources = sorted({i.table for i in history.inputs if i.table is not None} & {*tables.names()})
+    found: set[tuple[Any, Any]] = set()
+    # A row is in one window of a time. The likeliest is looked at first: its key has the row's own values.
+    windows.sort(key=lambda window: -sum(row[name] == window[name] for name in _own(row) if name in window))
     for window in windows[: most * most]:
+        period = window.get(START), window.get(END)
+        if START in window and period in found:
+            continue
         spans = [span for span in spans_of(window) if span is not None]
-        candidates = [
-            window_rows(tables, history, window, tables.rows_at(source, spans))
-            for source in sorted(sources)
-            if source in tables.names()
-        ]
-        for counted in candidates:
+        for source in sources:
+            counted = window_rows(tables, history, window, tables.rows_at(source, spans))
             if any(place_of(each) == place for each in _places(counted.rows)):
+                found |= {period} if counted.is_exact else set()
                 yield window, counted.note
+
+
+def _own(row: Mapping[str, Any]) -> list[str]:
+    return [name for name in row if not name.startswith("_")]
 
 
 def _places(rows: pa.Table) -> list[dict[str, Any]]:
