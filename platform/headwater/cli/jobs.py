@@ -359,7 +359,7 @@ def run(
     watch = quality_watch(home, environment.context.spark, jobs)
     ends = log_ends(home)
     try:
-        with stop_requested() as stopping, telling:
+        with stop_requested() as stopping, telling as lineage:
             runner = JobRunner(
                 environment.context,
                 jobs,
@@ -375,6 +375,8 @@ def run(
                 goes_on=not fail_fast,
                 absent=absent_jobs(home, loaded),
             )
+            if lineage is not None:
+                lineage.know({table: of for plan in runner.plans for table, of in plan.made_of.items()})
             if once:
                 runner.run_once(stopping=stopping.is_set)
             else:

@@ -24,7 +24,7 @@ from headwater.config import load_settings
 from headwater.config.settings import LineageSettings
 from headwater.errors import UsageError, UserError, reason
 from headwater.running.clusters import Clusters
-from headwater_streams.ledger.openlineage import Event, Place, events_of
+from headwater_streams.ledger.openlineage import Columns, Event, Place, events_of
 from headwater_streams.ledger.sent_lineage import remember_sent, sent_lineage, untold_runs
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_rows import dataset_of
@@ -144,6 +144,8 @@ class LineageSender:
             period_ms=settings.period_s * 1000,
         )
         self._spark = _installed("pyspark")
+        self.columns: Mapping[str, Columns] = {}
+        """What the columns of tables are made of, where that is known."""
 
     def send(self, tables: Sequence[str] | None = None, *, finished: bool) -> int:
         """Sends the runs that were not told; returns how many.
@@ -175,7 +177,9 @@ class LineageSender:
             return
         schemas = {table: {field.name: str(field.type) for field in dataset_of(path).schema}}
         for run in runs:
-            yield run.commits[-1].version, events_of(run, self._place, schemas=schemas, spark=self._spark)
+            columns = self.columns.get(table)
+            events = events_of(run, self._place, schemas=schemas, columns=columns, spark=self._spark)
+            yield run.commits[-1].version, events
 
 
 class LineageThread:
@@ -196,6 +200,10 @@ class LineageThread:
         self._problem = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headwater-lineage", daemon=True)
+
+    def know(self, columns: Mapping[str, Columns]) -> None:
+        """Takes what the columns of tables are made of, once the jobs are planned."""
+        self._sender.columns = columns
 
     def __enter__(self) -> "LineageThread":
         self._thread.start()
@@ -233,7 +241,7 @@ def brokers_of(home: Path, bootstrap: str | None) -> dict[str, str]:
 
 def lineage_beside_jobs(
     home: Path, bootstrap: str | None, say: Callable[[str], None]
-) -> AbstractContextManager[object]:
+) -> "AbstractContextManager[LineageThread | None]":
     """Sends lineage of a home's tables while the block runs, where the settings say where to; else does nothing.
 
     Args:

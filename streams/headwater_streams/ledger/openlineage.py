@@ -208,7 +208,7 @@ def events_of(
             **base,
             **named,
             "inputs": [value for _, value in inputs],
-            "outputs": [_output(run, place, schemas, columns, dict(inputs))],
+            "outputs": [_output(run, place, schemas, columns, inputs)],
         },
     ]
 
@@ -300,7 +300,7 @@ def _output(
     place: Place,
     schemas: Mapping[str, Mapping[str, str]],
     columns: Columns | None,
-    inputs: Mapping[str, Event],
+    inputs: Sequence[tuple[str, Event]],
 ) -> Event:
     facets = _table_facets(place, run.table, run.commits[-1].version, schemas)
     if columns:
@@ -310,13 +310,14 @@ def _output(
                 column: {
                     "inputFields": [
                         {
-                            "namespace": inputs[name]["namespace"],
-                            "name": inputs[name]["name"],
+                            "namespace": data_set["namespace"],
+                            "name": data_set["name"],
                             "field": source,
                             "transformations": [{"type": "DIRECT"}],
                         }
                         for name, source in of
-                        if name in inputs
+                        for input_name, data_set in inputs
+                        if input_name == name
                     ]
                 }
                 for column, of in columns.items()

@@ -25,6 +25,7 @@ from headwater_streams.operators.recording import Place, recording
 from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
+from headwater_streams.plan.column_lineage import column_sources
 from headwater_streams.plan.exploding import Exploding, exploding_of, require_places_unnamed
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.judging import require_judgeable
@@ -224,7 +225,8 @@ def _analyse(
         plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
     if plan.kind in ("row", "scd"):
         joining = {table for table, result in results.items() if may_multiply(plan_shape(result).root)}
-        plan = replace(plan, joining=frozenset(joining))
+        made_of = {table: column_sources(plan_shape(result)) for table, result in results.items()}
+        plan = replace(plan, joining=frozenset(joining), made_of=made_of)
     if job.unites_for is not None:
         return replace(plan, state=whole_shape(results[job.target.name]))
     if plan.kind in ("row", "scd"):

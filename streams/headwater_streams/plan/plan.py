@@ -100,6 +100,7 @@ class JobPlan:
         numbered: The tables whose rows have their places in their records, `_row`: those, and those that are made of
             rows of such a table.
         unused: Of each topic's columns those that nothing looks at and that need not be made, see `unused_texts`.
+        made_of: Of a job without state, what the columns of each table are made of, see `column_lineage`.
     """
 
     job: Job
@@ -118,6 +119,7 @@ class JobPlan:
     exploding: Mapping[str, Exploding] = field(default_factory=dict)
     numbered: frozenset[str] = frozenset()
     unused: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    made_of: Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
 
     @property
     def target_schema(self) -> T.StructType:
