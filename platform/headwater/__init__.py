@@ -2,7 +2,7 @@
 
 `dir(hw)` lists the API's names, and `help(hw.job)`, `help(hw.tumbling)`, `help(hw.join)`, ... tell of each. It needs
 PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it. `hw.backfill` has the
-verbs of `headwater backfill`.
+verbs of `headwater backfill`, and `hw.trace` what `headwater trace` prints.
 """
 
 from importlib import import_module
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater import backfill as backfill
+    from headwater import trace as trace
     from headwater_streams.api import *  # noqa: F403
 
 __version__ = "0.1.0"
@@ -20,7 +21,7 @@ def __dir__() -> list[str]:
         from headwater_streams import api
     except ModuleNotFoundError:
         return ["__version__"]
-    return sorted([*api.__all__, "__version__", "backfill"])
+    return sorted([*api.__all__, "__version__", "backfill", "trace"])
 
 
 def __getattr__(name: str) -> Any:
@@ -32,8 +33,8 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(
             f"headwater.{name} needs {error.name}; install it with: pip install 'headwater[spark]'"
         ) from error
-    if name == "backfill":
-        return import_module("headwater.backfill")
+    if name in ("backfill", "trace"):
+        return import_module(f"headwater.{name}")
     if name not in api.__all__:
         raise AttributeError(f"headwater has no {name!r}; it has {', '.join(api.__all__)}")
     return getattr(api, name)

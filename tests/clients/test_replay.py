@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import CommitProperties, write_deltalake
 
+from headwater import trace
 from headwater.cli import main
 from headwater.errors import UsageError, UserError
 from headwater.running.replay import (
@@ -179,6 +180,18 @@ def test_trace_prints_the_records_themselves(
     out = capsys.readouterr().out
     assert "flights:0:3  it is not there: the topic ends at offset 3" in out
     assert "rejected in silver.flights__quarantine: has_carrier: carrier IS NOT NULL" in out
+
+
+def test_trace_in_python_is_what_the_command_prints(home: Home) -> None:
+    (row,) = trace.rows(TABLE, where="carrier = 'DL'", home=home.root)
+    assert [str(each) for each in trace.records_of(row)] == ["flights:0:1"]
+    assert [step.fate for step in trace.record("flights:0:3", home=home.root)] == ["quarantined"]
+    for names_nothing in (
+        lambda: trace.rows("silver.x", home=home.root),
+        lambda: trace.record(TABLE, home=home.root),
+    ):
+        with pytest.raises(UsageError):
+            names_nothing()
 
 
 def test_pace_of_ten_times_as_fast_waits_a_tenth_of_the_time() -> None:

@@ -1,7 +1,7 @@
 """`headwater trace`: the records of a row, and the rows of a record, through every job in between."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from headwater.cli._common import (
     print_remarks,
 )
 from headwater.errors import UsageError, UserError
-from headwater_streams.base.nearest import nearest
 
 if TYPE_CHECKING:
     from headwater_streams.ledger.trace import Place, Step, TracedRow
@@ -71,8 +70,8 @@ def trace(
       headwater trace flights:0:17
       headwater trace silver.departures --where "delay > 600" --json
     """
-    from headwater_streams.ledger.trace import HomeTables, Place, trace_record, trace_rows
-    from headwater_streams.storage.home import Home
+    from headwater import trace as traces
+    from headwater_streams.ledger.trace import Place
 
     if not home.is_dir():
         raise UsageError(f"there is no folder {home}; --home names the one that holds the tables")
@@ -80,32 +79,15 @@ def trace(
     if place is not None:
         if where is not None:
             raise UsageError("--where chooses rows of a table; a record is named by its place alone")
-        steps = trace_record(HomeTables(Home(home)), place, most=most)
+        steps = traces.record(what, most=most, home=home)
         _print_record(home, bootstrap, place, steps, records=records, json_output=json_output)
         return
-    tables = HomeTables(Home(home))
-    if what not in tables.names():
-        hint = "; a record is written TOPIC:PARTITION:OFFSET" if ":" in what else ""
-        raise UsageError(
-            f"there is no table {what}; the tables are {nearest(what, tables.names()) or 'none'}{hint}"
-        )
-    rows = _chosen(home, what, where, limit + 1)
-    traced = trace_rows(tables, what, rows[:limit], most=most)
-    _print_rows(home, bootstrap, traced, more=len(rows) > limit, records=records, json_output=json_output)
+    rows = traces.rows(what, where=where, limit=limit + 1, most=most, home=home)
+    _print_rows(
+        home, bootstrap, rows[:limit], more=len(rows) > limit, records=records, json_output=json_output
+    )
     if not rows:
         raise UserError(f"no row of {what} is so" if where else f"{what} is empty")
-
-
-def _chosen(home: Path, table: str, where: str | None, most: int) -> list[dict[str, Any]]:
-    from headwater.sql.session import SqlSession
-
-    schema, _, name = table.partition(".")
-    # The condition has a line of its own: it may end with a comment.
-    condition = "" if where is None else f"WHERE (\n{where}\n)"
-    with SqlSession(home) as session:
-        result = session.run(f'SELECT * FROM "{schema}"."{name}" {condition} LIMIT {most}')
-    rows: list[dict[str, Any]] = result.table.to_pylist()
-    return rows
 
 
 def _print_rows(
