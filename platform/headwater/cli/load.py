@@ -83,7 +83,8 @@ def load(
       headwater load flights --job delays.py:flights --from 2013-01-01 --to 2013-02-01 --into parquet:january
     """
     from headwater.running.environment import one_job, open_environment
-    from headwater_streams.base.errors import StreamsError
+    from headwater.running.leases import HomeLease
+    from headwater_streams.base.errors import OwnershipError, StreamsError
     from headwater_streams.runtime.loading import (
         LoadRefusedError,
         Sizes,
@@ -106,8 +107,12 @@ def load(
     into_home = home if folder is None else folder / "_load"
     try:
         loading = load_job(found, topic, into if folder is None else _ROWS)
+        lease = HomeLease(into_home, loading.name)
+        lease.claim(())  # two loads into one table would each read the same rest
     except LoadRefusedError as error:
         raise UsageError(str(error)) from error
+    except OwnershipError as error:
+        raise UserError(str(error)) from error
     with waiting("starting Spark"):
         environment = open_environment(
             into_home if folder is not None else home,
@@ -144,6 +149,7 @@ def load(
     except Exception as error:
         raise UserError(explain(error), EXIT_FAILED) from error
     finally:
+        lease.release()
         context.spark.stop()
 
 
