@@ -257,7 +257,9 @@ def _inputs(
     sources: dict[tuple[str, str, str | None], list[SourceRange]] = {}
     for entry in run.entries:
         for source in entry.sources:
-            topics = [None] if source.table is not None else [*source.ranges] or [source.topic]
+            topics: list[str | None] = (
+                [None] if source.table is not None else [*source.ranges, *_unread(source)]
+            )
             for topic in topics:
                 key = source.input, source.table or topic or "", source.table
                 sources.setdefault(key, []).append(source)
@@ -282,6 +284,11 @@ def _inputs(
         last = max((end - 1 for _, end in versions), default=None)
         of_table = {} if table is None else _table_facets(place, table, last, schemas)
         yield name, {**data_set, "facets": of_table, "inputFacets": facets}
+
+
+def _unread(source: SourceRange) -> list[str]:
+    """The topic of a source of which nothing was read."""
+    return [source.topic] if source.topic is not None and not source.ranges else []
 
 
 def _judged(run: Run, name: str, read: int) -> Iterator[Assertion]:
