@@ -146,6 +146,7 @@ PARTS: dict[str, list[tuple[str | int, ...]]] = {
     "RejectedRows.some": [()],
     "AlarmState.some": [(), ("broken", 0)],
     "SuiteResult.some": [(), ("outcomes", 0), ("skipped", 0)],
+    "SentLineage.some": [()],
 }
 """Where the parts of records stand, and the records themselves; in other objects the keys are names."""
 

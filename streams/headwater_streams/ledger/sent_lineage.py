@@ -26,7 +26,7 @@ _FILE = "lineage.json"
 class SentLineage(Record):
     """The last version of each table that was told, by whom it was told to."""
 
-    WHAT = "how far lineage was told"
+    WHAT = "what lineage was told"
 
     sent: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 

@@ -314,8 +314,8 @@ def test_backfill_whose_topic_is_made_again_while_it_is_read_commits_nothing(sta
     class MadeAgain(KafkaSource):
         """Records are read when the chunk is written, behind this."""
 
-        def read(self, *asked: Any) -> DataFrame:
-            found = super().read(*asked)
+        def read(self, *asked: Any, **more: Any) -> DataFrame:
+            found = super().read(*asked, **more)
             stage.make(range(100, 120))
             return found
 
