@@ -22,7 +22,7 @@ from packaging.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-PACKAGES = {"headwater", "headwater_broker", "headwater_streams"}
+PACKAGES = {"headwater", "headwater_broker", "headwater_client", "headwater_streams"}
 _IN_SDIST = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "conf/jars.lock"}
 _IN_WHEEL = {
     "headwater/py.typed",

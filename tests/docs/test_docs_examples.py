@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-_SOURCES = {"platform": "headwater", "broker": "headwater_broker", "streams": "headwater_streams"}
+_SOURCES = {
+    "headwater": "platform",
+    "headwater_broker": "broker",
+    "headwater_client": "broker",
+    "headwater_streams": "streams",
+}
 
 
 def _modules_with_examples() -> list[str]:
     names = []
-    for folder, package in _SOURCES.items():
+    for package, folder in _SOURCES.items():
         root = ROOT / folder
         for path in sorted((root / package).rglob("*.py")):
             if ">>> " in path.read_text(encoding="utf-8"):

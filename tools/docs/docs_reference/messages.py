@@ -14,6 +14,7 @@ from pathlib import Path
 
 import headwater
 import headwater_broker
+import headwater_client
 import headwater_streams
 from docs_reference.markdown import plain
 from headwater.cli.verbs import VERBS
@@ -68,7 +69,7 @@ def messages() -> tuple[Message, ...]:
 
 
 def _modules() -> Iterable[Path]:
-    for package in (headwater, headwater_broker, headwater_streams):
+    for package in (headwater, headwater_broker, headwater_client, headwater_streams):
         yield from sorted(Path(inspect.getfile(package)).parent.rglob("*.py"))
 
 

@@ -1,0 +1,225 @@
+"""The records of the topic of counts: who wrote them, what they count, and how they stand as JSON.
+
+There are three kinds. `Counts` says how many records of one topic and bucket a source saw; `Source` says that a source
+is there, and how many records it saw of each topic in all. Both are cumulative: the newest record of a key replaces
+those before it. So one that is delivered twice, or not at all before the next, changes no sum, and the topic may be
+compacted. `Appended` says what a broker appended, and never changes.
+
+A bucket is a stretch of the records' timestamps of `bucket_ms`, counted from the epoch. The timestamp is the one that
+the broker keeps, which each tier sees alike: a producer whose clock is wrong puts its records into a wrong bucket, but
+into the same one everywhere.
+
+The counts of a bucket are in parts once a part has `MOST_RANGES` ranges. A part that is full does not change any more.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import ClassVar
+
+COUNTS_TOPIC = "__headwater_counts"
+"""Where counts are published, unless another topic is named."""
+BUCKET_MS = 60_000
+"""The width of a bucket."""
+MOST_RANGES = 1_000
+"""The most ranges of a part; 1,000 are some 20 KB of JSON."""
+_VERSION = "headwater_counts"
+
+Ranges = Mapping[int, Sequence[tuple[int, int]]]
+"""Half-open offset ranges by partition."""
+
+
+class EventError(ValueError):
+    """A record of the topic of counts cannot be read; the message is a predicate of where it stands."""
+
+
+def bucket_of(timestamp_ms: int, bucket_ms: int = BUCKET_MS) -> int:
+    """When the bucket of a timestamp begins, in milliseconds since the epoch.
+
+    Example:
+        >>> bucket_of(1357034459999), bucket_of(-1)
+        (1357034400000, -60000)
+    """
+    return timestamp_ms - timestamp_ms % bucket_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicTotals:
+    """What a source did with the records of a topic, since it began.
+
+    Attributes:
+        sent: Records that it was given.
+        acknowledged: Records that the brokers acknowledged.
+        failed: Records that were refused, of which the source was told and the brokers have nothing.
+        uncertain: Records of which it is not known: no answer came in time.
+    """
+
+    sent: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    uncertain: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Records of which nothing was heard yet."""
+        return self.sent - self.acknowledged - self.failed - self.uncertain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What the two kinds have in common.
+
+    Attributes:
+        source: The name of who counts, such as `web-1`.
+        instance: A name of its own for each time that a source is started.
+        tier: Where the source stands: `producer`.
+    """
+
+    KIND: ClassVar[str]
+    FORMAT: ClassVar[int] = 1
+
+    source: str
+    instance: str
+    tier: str = "producer"
+
+    @property
+    def key(self) -> str:
+        """The record's key: of those with the same one the newest counts."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """The record's value."""
+        value = {_VERSION: self.FORMAT, "kind": self.KIND, **asdict(self)}
+        return json.dumps(value, separators=(",", ":"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(Event):
+    """How many records of a topic and bucket a source saw.
+
+    Attributes:
+        topic: The topic.
+        bucket_start_ms: When the bucket begins.
+        bucket_ms: How wide it is.
+        part: Which part of the bucket's counts this is, from 0 on.
+        acknowledged: Records that the brokers acknowledged.
+        failed: Records that were refused.
+        uncertain: Records of which no answer came in time; the brokers may have them.
+        ranges: The offsets of the acknowledged records. They are fewer than these where the brokers were not asked to
+            acknowledge, as with `acks=0`.
+    """
+
+    KIND = "counts"
+
+    topic: str
+    bucket_start_ms: int
+    bucket_ms: int = BUCKET_MS
+    part: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    uncertain: int = 0
+    ranges: Ranges = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """By source, instance, topic, bucket and part."""
+        return "/".join(
+            (self.tier, self.source, self.instance, self.topic, str(self.bucket_start_ms), str(self.part))
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Event):
+    """That a source is there, and what it did in all.
+
+    Attributes:
+        opened_ms: When it began, by its own clock.
+        at_ms: When it wrote this, by its own clock. The difference to the time at which the broker appended it is how
+            wrong the clock is.
+        every_ms: The longest time between two publications while it sends.
+        closed: Whether it ended, and said all.
+        topics: What it did with each topic.
+    """
+
+    KIND = "source"
+
+    opened_ms: int
+    at_ms: int
+    every_ms: int = 10_000
+    closed: bool = False
+    topics: Mapping[str, TopicTotals] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """By source and instance."""
+        return f"{self.tier}/{self.source}/{self.instance}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Appended(Event):
+    """What a broker counted of a partition as it was appended, so of producers that do not count, too.
+
+    `source` is the broker, and `instance` the leader epoch in which it counted. What an epoch had and the log has no
+    longer was lost with a change of leaders, or with a disk.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        start: The first offset.
+        end: One past the last.
+        bucket_ms: How wide a bucket is.
+        runs: Half-open offsets of records without a gap, and when their bucket begins. Records of transactions are not
+            among them.
+    """
+
+    KIND = "appended"
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    bucket_ms: int = BUCKET_MS
+    runs: Sequence[tuple[int, int, int]] = ()
+
+    @property
+    def key(self) -> str:
+        """By epoch, topic, partition and first offset."""
+        return "/".join((self.tier, self.instance, self.topic, str(self.partition), str(self.start)))
+
+
+def event_from_json(text: str | bytes) -> Counts | Source | Appended:
+    """Reads what `to_json` wrote.
+
+    Raises:
+        EventError: It is no such record, or one of a newer Headwater.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise EventError("is no JSON") from error
+    if not isinstance(value, dict) or type(value.get(_VERSION)) is not int:
+        raise EventError("is no record of counts")
+    if value[_VERSION] > Event.FORMAT:
+        raise EventError(
+            f"is of version {value[_VERSION]}, of which this Headwater reads version {Event.FORMAT}: update Headwater"
+        )
+    given = {key: each for key, each in value.items() if key not in (_VERSION, "kind")}
+    kind = {each.KIND: each for each in (Counts, Source, Appended)}.get(str(value.get("kind")))
+    if kind is None:
+        raise EventError(f"is of the kind {value.get('kind')!r}, which this Headwater does not know")
+    if unknown := sorted(given.keys() - {each.name for each in fields(kind)}):
+        raise EventError(f"has the key {unknown[0]!r}, which this Headwater does not know: update Headwater")
+    try:
+        if kind is Counts:
+            given["ranges"] = {
+                int(partition): [(int(start), int(end)) for start, end in pairs]
+                for partition, pairs in given.get("ranges", {}).items()
+            }
+            return Counts(**given)
+        if kind is Appended:
+            runs = [(int(start), int(end), int(bucket)) for start, end, bucket in given.get("runs", ())]
+            return Appended(**{**given, "runs": runs})
+        given["topics"] = {name: TopicTotals(**totals) for name, totals in given.get("topics", {}).items()}
+        return Source(**given)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise EventError("lacks what such a record has, or has it in another form") from error

@@ -1,0 +1,342 @@
+"""A confluent-kafka producer that counts: the shell that has the clock and the client.
+
+Counts go out by the producer that is counted, so they need no login of their own, and with a transaction they are
+committed or aborted as its records are. No thread is started: counts are published from the calls that the program
+makes anyway, `produce`, `poll`, `flush` and `commit_transaction`.
+"""
+
+import atexit
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Producer
+
+from headwater_client.events import BUCKET_MS, COUNTS_TOPIC, Event, Source
+from headwater_client.tally import Tally
+
+_LOG = logging.getLogger("headwater_client")
+_MAYBE_THERE = frozenset(
+    {
+        "_MSG_TIMED_OUT",
+        "_TIMED_OUT",
+        "_TRANSPORT",
+        "_PURGE_INFLIGHT",
+        "REQUEST_TIMED_OUT",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    }
+)
+"""Errors after which a broker may have the record: the request went out, and no clear answer came back."""
+_AGAIN_S = 60.0
+"""How long counts rest after they were refused, so that no flush waits for them each time."""
+_PATIENCE_S = 5.0
+"""How long a flush waits for counts."""
+_NOT_TAKEN = "producer %s: topic %s did not take its counts: %s; they are published again with the next ones"
+
+Delivered = Callable[[Any, Any], None]
+
+
+def counted(
+    producer: Any,
+    *,
+    name: str | None = None,
+    topic: str = COUNTS_TOPIC,
+    bucket_s: float = BUCKET_MS / 1000,
+    every_s: float = 10.0,
+) -> "CountedProducer":
+    """Counts what a producer sends, and publishes it.
+
+    Args:
+        producer: A `confluent_kafka.Producer`, or one with the same methods, such as a `SerializingProducer`.
+        name: What the producer is called in an audit; by default the machine and the number of the process.
+        topic: Where the counts are published.
+        bucket_s: How wide a bucket is, in seconds. All producers of a topic should have the same one.
+        every_s: The longest time between two publications while records are sent, in seconds.
+
+    Returns:
+        The producer to use in place of the given one.
+
+    Raises:
+        ValueError: `bucket_s` or `every_s` is not above 0, or the name is empty or has a slash.
+    """
+    return CountedProducer(producer, name=name, topic=topic, bucket_s=bucket_s, every_s=every_s)
+
+
+class CountedProducer:
+    """A producer that counts; all that it does not count itself it hands on to the producer that it wraps.
+
+    Args:
+        producer: The producer.
+        name: See `counted`, as for the others.
+        topic: Where the counts are published.
+        bucket_s: How wide a bucket is.
+        every_s: The longest time between two publications.
+        clock: The time, in seconds since the epoch.
+        monotonic: A clock that is never set back.
+    """
+
+    def __init__(
+        self,
+        producer: Any,
+        *,
+        name: str | None = None,
+        topic: str = COUNTS_TOPIC,
+        bucket_s: float = BUCKET_MS / 1000,
+        every_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        for label, value in (("bucket_s", bucket_s), ("every_s", every_s)):
+            if not value > 0:
+                raise ValueError(f"{label} is {value!r}; give seconds above 0")
+        name = f"{socket.gethostname()}-{os.getpid()}" if name is None else name
+        if not name or "/" in name:
+            raise ValueError(f"name is {name!r}; give one without a slash, such as 'web-1'")
+        self._producer = producer
+        self._name = name
+        self._instance = uuid.uuid4().hex
+        self._topic = topic
+        self._every_s = every_s
+        self._clock = clock
+        self._monotonic = monotonic
+        self._opened_ms = self._now_ms()
+        self._tally = Tally(round(bucket_s * 1000))
+        self._lock = threading.RLock()  # a program may produce and poll from several threads
+        self._outbox: dict[str, Event] = {}  # what the brokers have not acknowledged yet, by its key
+        self._queued: set[str] = set()  # the keys of those that are on their way
+        self._transactional = self._in_transaction = self._committing = self._closed = False
+        self._next_s = monotonic()  # that it is there is said at once
+        self._refused_until_s = self._next_s
+        self._published_totals: Mapping[str, Any] | None = None
+        atexit.register(_say_last, weakref.ref(self))
+
+    @property
+    def name(self) -> str:
+        """What the producer is called in an audit."""
+        return self._name
+
+    def produce(self, topic: str, *args: Any, **kwargs: Any) -> Any:
+        """As the producer's own; the record is counted once its delivery is reported."""
+        args, kwargs = self._with_callback(args, kwargs)
+        result = self._producer.produce(topic, *args, **kwargs)
+        with self._lock:
+            self._tally.sent(topic)
+        self._publish_in_time()
+        return result
+
+    def produce_batch(
+        self, topic: str, messages: Sequence[Mapping[str, Any]], *args: Any, **kwargs: Any
+    ) -> Any:
+        """As the producer's own."""
+        # Positional arguments after the messages: partition, then callback.
+        theirs = (
+            kwargs.pop("on_delivery", None)
+            or kwargs.pop("callback", None)
+            or (args[1] if len(args) > 1 else None)
+        )
+        own = [
+            {
+                **message,
+                "callback": self._reporting(message.get("callback") or message.get("on_delivery") or theirs),
+            }
+            for message in messages
+        ]
+        for each in own:
+            each.pop("on_delivery", None)
+        taken = self._producer.produce_batch(topic, own, *args[:1], **kwargs)
+        for message, copy in zip(messages, own, strict=True):
+            if "_error" in copy and isinstance(message, dict):
+                message["_error"] = copy["_error"]
+        with self._lock:
+            self._tally.sent(topic, sum("_error" not in each for each in own))
+        self._publish_in_time()
+        return taken
+
+    def poll(self, *args: Any, **kwargs: Any) -> Any:
+        """As the producer's own."""
+        result = self._producer.poll(*args, **kwargs)
+        self._publish_in_time()
+        return result
+
+    def flush(self, *args: Any, **kwargs: Any) -> Any:
+        """As the producer's own; then the counts of what was delivered are published, and waited for a little."""
+        left = self._producer.flush(*args, **kwargs)
+        is_refused = self._monotonic() < self._refused_until_s
+        if not (left or self._transactional or is_refused) and self.publish():
+            timeout_s = args[0] if args else kwargs.get("timeout", -1)
+            self._producer.flush(min(timeout_s, _PATIENCE_S) if timeout_s >= 0 else _PATIENCE_S)
+        return left
+
+    def init_transactions(self, *args: Any, **kwargs: Any) -> Any:
+        """As the producer's own; from then on counts are published with each transaction."""
+        self._transactional = True
+        return self._producer.init_transactions(*args, **kwargs)
+
+    def begin_transaction(self, *args: Any, **kwargs: Any) -> Any:
+        """As the producer's own."""
+        result = self._producer.begin_transaction(*args, **kwargs)
+        self._in_transaction = True
+        return result
+
+    def commit_transaction(self, *args: Any, **kwargs: Any) -> Any:
+        """As the producer's own; the counts are committed with the records, or neither are."""
+        if not self._committing:  # a second try has the counts already
+            self._producer.flush()
+            self.publish()
+            self._committing = True
+        result = self._producer.commit_transaction(*args, **kwargs)
+        self._committing = self._in_transaction = False
+        with self._lock:
+            self._tally.seal()
+        return result
+
+    def abort_transaction(self, *args: Any, **kwargs: Any) -> Any:
+        """As the producer's own; what the transaction sent is not counted."""
+        result = self._producer.abort_transaction(*args, **kwargs)
+        self._committing = self._in_transaction = False
+        with self._lock:
+            self._tally.give_up()
+            self._outbox.clear()
+        return result
+
+    def close(self, *args: Any, **kwargs: Any) -> Any:
+        """Says that this producer has ended, waits until that is delivered, and closes the producer."""
+        self.end(*args)
+        close = getattr(self._producer, "close", None)
+        return close(*args, **kwargs) if close is not None else None
+
+    def publish(self, *, closed: bool = False) -> bool:
+        """Publishes what changed since the last time, and what was not acknowledged of it.
+
+        Args:
+            closed: Whether to say that nothing more will come.
+
+        Returns:
+            Whether there was anything to publish.
+        """
+        with self._lock:
+            self._next_s = self._monotonic() + self._every_s
+            totals = self._tally.totals()
+            changed = self._tally.take(self._name, self._instance)
+            if changed or closed or totals != self._published_totals:
+                source = Source(
+                    source=self._name,
+                    instance=self._instance,
+                    opened_ms=self._opened_ms,
+                    at_ms=self._now_ms(),
+                    every_ms=round(self._every_s * 1000),
+                    closed=closed,
+                    topics=totals,
+                )
+                # The counts first: who reads of all of them in the source's record finds them.
+                for event in (*changed, source):
+                    self._outbox.pop(event.key, None)
+                    self._outbox[event.key] = event
+                    self._queued.discard(event.key)
+                self._published_totals = totals
+            waiting = [event for key, event in self._outbox.items() if key not in self._queued]
+            try:
+                for event in waiting:
+                    self._send(event)
+            except BufferError:  # the queue is full of records, which go first
+                pass
+            return bool(waiting)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def __enter__(self) -> "CountedProducer":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._producer.flush()
+        self.end()
+
+    def end(self, *timeout: Any) -> None:
+        """Waits for what was sent, and says that nothing more will come, as `close` and the end of a program do."""
+        if self._closed:
+            return
+        self._closed = True
+        self._producer.flush(*timeout)
+        if self._transactional:
+            if self._in_transaction:
+                return  # it is aborted by the brokers
+            self._producer.begin_transaction()
+        self.publish(closed=True)
+        if self._transactional:
+            self._producer.commit_transaction(*timeout)
+        else:
+            self._producer.flush(min(*timeout, _PATIENCE_S) if timeout else _PATIENCE_S)
+
+    def _send(self, event: Event) -> None:
+        def delivered(error: Any, _: Any) -> None:
+            with self._lock:
+                if self._outbox.get(event.key) is event:
+                    self._queued.discard(event.key)
+                    if error is None:
+                        del self._outbox[event.key]
+                if error is not None:
+                    self._next_s = self._refused_until_s = self._monotonic() + _AGAIN_S
+                    _LOG.warning(_NOT_TAKEN, self._name, self._topic, error.str())
+
+        record = {"value": event.to_json().encode(), "key": event.key.encode(), "on_delivery": delivered}
+        if isinstance(
+            self._producer, Producer
+        ):  # past a subclass's serializers, which are for its own records
+            Producer.produce(self._producer, self._topic, **record)
+        else:
+            self._producer.produce(self._topic, **record)
+        self._queued.add(event.key)
+
+    def _with_callback(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        # The callback is the fourth after the topic: value, key and partition come before it.
+        if len(args) > 3:
+            return (*args[:3], self._reporting(args[3]), *args[4:]), kwargs
+        theirs = kwargs.pop("callback", None) or kwargs.pop("on_delivery", None)
+        return args, {**kwargs, "on_delivery": self._reporting(theirs)}
+
+    def _reporting(self, theirs: Delivered | None) -> Delivered:
+        if theirs is None:
+            return self._report
+
+        def report(error: Any, message: Any) -> None:
+            self._report(error, message)
+            theirs(error, message)
+
+        return report
+
+    def _report(self, error: Any, message: Any) -> None:
+        topic, timestamp_ms = message.topic(), message.timestamp()[1]
+        with self._lock:
+            if error is not None:
+                self._tally.refused(topic, timestamp_ms, uncertain=error.name() in _MAYBE_THERE)
+                return
+            offset = message.offset()
+            self._tally.acknowledged(
+                topic, timestamp_ms, partition=message.partition(), offset=-1 if offset is None else offset
+            )
+
+    def _publish_in_time(self) -> None:
+        if not self._transactional and self._monotonic() >= self._next_s:
+            self.publish()
+
+    def _now_ms(self) -> int:
+        return round(self._clock() * 1000)
+
+
+def _say_last(of: "weakref.ref[CountedProducer]") -> None:
+    """Publishes what a program that ends did not flush: with a second's patience, as it is a person who waits."""
+    producer = of()
+    if producer is not None:
+        producer.end(1.0)

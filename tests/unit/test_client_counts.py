@@ -1,0 +1,127 @@
+"""What a producer counts: the tally, and its records byte for byte."""
+
+from pathlib import Path
+
+import pytest
+
+from headwater_client import Appended, Counts, EventError, Source, TopicTotals, event_from_json
+from headwater_client.tally import Tally
+
+GOLDEN = Path(__file__).parent / "golden" / "counts"
+EVENTS = {
+    "counts.json": Counts(
+        source="web-1",
+        instance="a1",
+        topic="clicks",
+        bucket_start_ms=1_357_034_400_000,
+        part=2,
+        acknowledged=7,
+        failed=1,
+        uncertain=2,
+        ranges={0: [(5, 9), (12, 14)], 3: [(0, 1)]},
+    ),
+    "appended.json": Appended(
+        source="broker-1",
+        instance="7",
+        tier="broker",
+        topic="clicks",
+        partition=3,
+        start=5,
+        end=20,
+        runs=[(5, 9, 1_357_034_400_000), (10, 20, 1_357_034_460_000)],
+    ),
+    "source.json": Source(
+        source="web-1",
+        instance="a1",
+        opened_ms=1_357_034_400_000,
+        at_ms=1_357_034_410_000,
+        closed=True,
+        topics={"clicks": TopicTotals(sent=11, acknowledged=7, failed=1, uncertain=2)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_event_is_what_it_was(name: str) -> None:
+    text = (GOLDEN / name).read_text().strip()
+    assert EVENTS[name].to_json() == text
+    assert event_from_json(text.encode()) == EVENTS[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x", "is no JSON"),
+        ("[]", "is no record of counts"),
+        ('{"headwater_counts":true}', "is no record of counts"),
+        (
+            '{"headwater_counts":2}',
+            "is of version 2, of which this Headwater reads version 1: update Headwater",
+        ),
+        ('{"headwater_counts":1,"kind":"x"}', "is of the kind 'x', which this Headwater does not know"),
+        (
+            '{"headwater_counts":1,"kind":"counts","x":1}',
+            "has the key 'x', which this Headwater does not know",
+        ),
+        ('{"headwater_counts":1,"kind":"counts"}', "lacks what such a record has"),
+        ('{"headwater_counts":1,"kind":"counts","ranges":[1]}', "lacks what such a record has"),
+    ],
+)
+def test_event_that_is_none_is_told(text: str, said: str) -> None:
+    with pytest.raises(EventError, match=f"^{said}"):
+        event_from_json(text)
+
+
+def test_tally_is_cumulative_within_a_bucket() -> None:
+    tally = Tally()
+    for offset in (0, 1, 5):
+        tally.sent("clicks")
+        tally.acknowledged("clicks", 59_999, partition=0, offset=offset)
+    assert [(each.acknowledged, each.ranges) for each in tally.take("web", "a")] == [
+        (3, {0: [(0, 2), (5, 6)]})
+    ]
+    assert tally.take("web", "a") == []
+    tally.acknowledged("clicks", 0, partition=1, offset=7)
+    tally.acknowledged("clicks", 60_000, partition=0, offset=6)
+    taken = tally.take("web", "a")
+    assert [(each.bucket_start_ms, each.acknowledged) for each in taken] == [(0, 4), (60_000, 1)]
+    assert len({each.key for each in taken}) == 2
+
+
+def test_tally_begins_a_part_where_one_is_full_or_let_go() -> None:
+    tally = Tally(most_ranges=2, kept_buckets=1)
+    for offset in (0, 2, 4):
+        tally.acknowledged("clicks", 0, partition=0, offset=offset)
+    assert [(each.part, each.ranges[0]) for each in tally.take("web", "a")] == [
+        (0, [(0, 1), (2, 3)]),
+        (1, [(4, 5)]),
+    ]
+    tally.acknowledged("clicks", 60_000, partition=0, offset=5)
+    tally.take("web", "a")  # lets go of the older bucket
+    tally.acknowledged("clicks", 0, partition=0, offset=6)
+    assert [(each.part, each.acknowledged) for each in tally.take("web", "a")] == [(2, 1)]
+
+
+def test_tally_that_gives_up_counts_as_if_nothing_had_been_sent() -> None:
+    tally = Tally()
+    tally.sent("paid", 2)
+    tally.acknowledged("paid", 0, partition=0, offset=0)
+    tally.take("web", "a")
+    tally.seal()
+    tally.sent("paid")
+    tally.acknowledged("paid", 0, partition=0, offset=2)
+    tally.refused("paid", 0, uncertain=True)
+    tally.give_up()
+    assert tally.take("web", "a") == []
+    assert tally.totals() == {"paid": TopicTotals(sent=2, acknowledged=1)}
+    tally.acknowledged("paid", 0, partition=0, offset=4)
+    assert [each.ranges for each in tally.take("web", "a")] == [{0: [(4, 5)]}]  # a part of its own
+
+
+def test_tally_tells_what_is_uncertain_from_what_failed() -> None:
+    tally = Tally()
+    tally.sent("clicks", 3)
+    tally.refused("clicks", 0, uncertain=True)
+    tally.refused("clicks", 0, uncertain=False)
+    (counts,) = tally.take("web", "a")
+    assert (counts.uncertain, counts.failed, tally.totals()["clicks"].pending) == (1, 1, 1)
