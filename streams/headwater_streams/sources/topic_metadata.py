@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headwater_streams.base.errors import JobDefinitionError, RefusedError, UnavailableError
 from headwater_streams.sources.client_faults import Complaint
@@ -104,6 +104,32 @@ def new_client(kind: Callable[..., Any], settings: Mapping[str, Any], cluster: K
         return kind(dict(settings), logger=SILENT)
     except KafkaException as error:
         raise RefusedError(f"the section {cluster.section} of the settings: {error.args[0].str()}") from error
+
+
+def topic_names(cluster: KafkaCluster) -> list[str]:
+    """The names of all topics that this client may see, as the cluster itself calls them.
+
+    Raises:
+        RefusedError: A broker and this client do not come together.
+        UnavailableError: The broker does not answer, or none is named.
+    """
+    with _asking(cluster) as (consumer, complaints):
+        return sorted(first_metadata(consumer, cluster, complaints, _TIMEOUT_S).topics)
+
+
+def cleanup_policy(cluster: KafkaCluster, topic: str) -> str:
+    """A topic's `cleanup.policy`, `delete`, `compact` or both; `delete` where this client may not know.
+
+    Raises:
+        RefusedError: The client does not take its settings.
+    """
+    admin = new_client(AdminClient, cluster.rdkafka(), cluster)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, cluster.bare(topic))
+    try:
+        (answer,) = admin.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
+        return str(answer.result()["cleanup.policy"].value)
+    except (KafkaException, KeyError):
+        return "delete"
 
 
 def partitions(cluster: KafkaCluster, topic: str) -> dict[int, tuple[int, int]]:
