@@ -1,0 +1,41 @@
+"""The audit by counts: what each tier saw of a topic, by bucket of the records' timestamps. It needs no Spark.
+
+Tiers stand in the order in which a record passes them: `producer`, `broker`, `mirror`, a job's `input`, and where it
+ends: `table`, `quarantine`, `late`, or as a `duplicate`. Each is compared with the brokers' log, offset by offset
+rather than by sums: a producer says at which offsets it was acknowledged, a commit which offsets it read, and a row
+which one it came of. So a record that is lost and another that is doubled do not make up for each other, and what is
+wrong is named by its offsets.
+
+`facts` is what is known, `producers` and `tables` decide, `findings` says it. None of them opens anything.
+"""
+
+from headwater_streams.ledger.counts.facts import (
+    Batch,
+    Claims,
+    Heard,
+    Held,
+    MirrorFacts,
+    TableFacts,
+    TopicLog,
+)
+from headwater_streams.ledger.counts.findings import BucketVerdict, Finding, Findings, TierCount, verdicts
+from headwater_streams.ledger.counts.producers import check_producers
+from headwater_streams.ledger.counts.tables import check_mirror, check_table
+
+__all__ = [
+    "Batch",
+    "BucketVerdict",
+    "Claims",
+    "Finding",
+    "Findings",
+    "Heard",
+    "Held",
+    "MirrorFacts",
+    "TableFacts",
+    "TierCount",
+    "TopicLog",
+    "check_mirror",
+    "check_producers",
+    "check_table",
+    "verdicts",
+]

@@ -1,0 +1,158 @@
+"""What an audit of counts knows before it decides: what the brokers hold, what producers say, what tables have."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headwater_client.events import Appended, Counts, Source
+from headwater_streams.base.bucket_run import BucketRun
+from headwater_streams.ledger.counts.stretches import Stretches
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where the partitions of a topic ended at some time.
+
+    Attributes:
+        at_ms: When.
+        ends: The end of each partition.
+    """
+
+    at_ms: int
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class TopicLog:
+    """What was counted of a topic's log.
+
+    Attributes:
+        topic: The topic, as the ledger calls it.
+        bucket_ms: How wide a bucket is.
+        runs: Its records, by partition, in order.
+        counted: The offsets that were looked at, by partition. Before them nothing is known: the records were gone.
+        marks: Where the partitions ended when the topic was looked at before, oldest first.
+        is_compacted: Whether older records of a key are removed: then one that is gone is nothing that is missing.
+    """
+
+    topic: str
+    bucket_ms: int
+    runs: Mapping[int, Sequence[BucketRun]]
+    counted: Mapping[int, tuple[int, int]]
+    marks: Sequence[Mark] = ()
+    is_compacted: bool = False
+
+    def by_bucket(self, partition: int) -> dict[int, list[tuple[int, int]]]:
+        """The offsets of a partition, by bucket."""
+        result: dict[int, list[tuple[int, int]]] = {}
+        for run in self.runs.get(partition, ()):
+            result.setdefault(run.bucket_start_ms, []).append((run.start, run.end))
+        return result
+
+    def offsets(self, partition: int) -> list[tuple[int, int]]:
+        """All offsets of a partition that have a record."""
+        return [(run.start, run.end) for run in self.runs.get(partition, ())]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The newest record of a source, and when the brokers took it.
+
+    Attributes:
+        record: What it says.
+        at_ms: When, by the clock of whoever appended it; None where the topic keeps the producers' own times.
+    """
+
+    record: Source
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What the producers of a topic say.
+
+    Attributes:
+        counts: Their counts of this topic.
+        sources: Those that sent to it, or may have.
+        repeats: Offsets, by partition, of records that equal another of the topic in key, value and timestamp. Only
+            of those need to be looked at that no producer counted.
+        appended: What brokers counted as they appended it.
+    """
+
+    counts: Sequence[Counts] = ()
+    sources: Sequence[Heard] = ()
+    repeats: Mapping[int, Stretches] = field(default_factory=dict)
+    appended: Sequence[Appended] = ()
+
+
+@dataclass(frozen=True)
+class Held:
+    """The offsets that stand in a table or in a mirrored topic.
+
+    Attributes:
+        offsets: Those that stand there.
+        again: Those that stand there once more, as often as they do.
+    """
+
+    offsets: Stretches = ()
+    again: Stretches = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a commit says of one partition of a topic.
+
+    Attributes:
+        partition: The partition.
+        start: The first offset that it read.
+        end: One past the last.
+        terms: What became of the records: `read`, `written`, `filtered`, `duplicate`, `quarantined`, `late`; None where
+            the commit does not say so by partition.
+    """
+
+    partition: int
+    start: int
+    end: int
+    terms: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What a table says and has of a topic.
+
+    Attributes:
+        table: The table.
+        job: The job that writes it.
+        batches: What was committed, oldest first.
+        rows: The rows at rest: of `table`, `quarantine` and `late`, by partition.
+        names_all: Whether all records of the job that were not filtered, a duplicate or expired stand there with their
+            coordinates, as they do in a table of rows and in one that a topic is read into.
+        expired: Whether rows were let go of by their age: then an absent row is nothing that is missing.
+    """
+
+    table: str
+    job: str
+    batches: Sequence[Batch]
+    rows: Mapping[str, Mapping[int, Held]] = field(default_factory=dict)
+    names_all: bool = True
+    expired: bool = False
+
+    def held(self, place: str, partition: int) -> Held:
+        """The rows of one of the three places."""
+        return self.rows.get(place, {}).get(partition, Held())
+
+
+@dataclass(frozen=True)
+class MirrorFacts:
+    """What a mirror of a topic holds.
+
+    Attributes:
+        cluster: The cluster that it was mirrored to.
+        held: The offsets of the origin that it has, by the origin's partition.
+        until: The offset of the origin up to which it was copied, by partition.
+        since: The offset of the origin from which it was.
+    """
+
+    cluster: str
+    held: Mapping[int, Held]
+    until: Mapping[int, int]
+    since: Mapping[int, int] = field(default_factory=dict)

@@ -1,0 +1,197 @@
+"""A table and its side tables, and a mirror, against the brokers' log."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from headwater_streams.ledger.counts.facts import Batch, Held, MirrorFacts, TableFacts, TopicLog
+from headwater_streams.ledger.counts.findings import Finding, Findings, Tier, TierCount
+from headwater_streams.ledger.counts.stretches import (
+    Stretches,
+    common,
+    first,
+    merged,
+    minus,
+    more_than_once,
+    size,
+)
+
+_SIDES: tuple[tuple[Tier, str], ...] = (("table", "written"), ("quarantine", "quarantined"), ("late", "late"))
+_ByBucket = dict[int, dict[int, Stretches]]
+
+
+def check_table(found: Findings, log: TopicLog, table: TableFacts) -> None:
+    """Compares what a job read of a topic, and what became of it, with the brokers' log.
+
+    Args:
+        found: Takes what is found.
+        log: What the brokers hold.
+        table: What the table says and has.
+    """
+    by_partition: dict[int, list[Batch]] = defaultdict(list)
+    for batch in table.batches:
+        if batch.start < batch.end:
+            by_partition[batch.partition].append(batch)
+    read: _ByBucket = defaultdict(dict)
+    unread: _ByBucket = defaultdict(dict)
+    skipped: _ByBucket = defaultdict(dict)
+    twice: _ByBucket = defaultdict(dict)
+    for partition in log.runs:
+        batches = by_partition[partition]
+        spans = [(batch.start, batch.end) for batch in batches]
+        covered, again = merged(spans), more_than_once(spans)
+        begin = min((batch.start for batch in batches), default=None)
+        end = max((batch.end for batch in batches), default=0)
+        for bucket, pairs in log.by_bucket(partition).items():
+            read[bucket][partition] = common(pairs, covered)
+            left = minus(pairs, covered)
+            if begin is None and not table.batches:
+                continue
+            unread[bucket][partition] = minus(left, [(0, end)])
+            # What stands before the first offset was not asked for.
+            skipped[bucket][partition] = common(left, [(begin or 0, end)]) if begin is not None else ()
+            if not any((b.terms or {}).get("duplicate") for b in batches):
+                twice[bucket][partition] = common(pairs, merged(again))
+    found.found("input", "missing", skipped, [table.table])
+    found.found("input", "doubled", twice, [table.table])
+    for bucket in sorted({*read, *unread}):
+        count = _total(read[bucket])
+        found.counts.append(
+            TierCount(log.topic, bucket, "input", table.table, count, _total(unread.get(bucket, {})))
+        )
+    _check_rows(found, log, table)
+    for partition, batches in by_partition.items():
+        for batch in batches:
+            _check_batch(found, log, table, partition, batch)
+    _count_duplicates(found, log, table)
+
+
+def _check_rows(found: Findings, log: TopicLog, table: TableFacts) -> None:
+    for tier, _ in _SIDES:
+        doubled: _ByBucket = defaultdict(dict)
+        counts: dict[int, int] = defaultdict(int)
+        stray: dict[int, Stretches] = {}
+        for partition in {*log.runs, *table.rows.get(tier, {})}:
+            held = table.held(tier, partition)
+            here = common(held.offsets, [log.counted.get(partition, (0, 0))])
+            rest = minus(here, merged(log.offsets(partition)))
+            if rest and not log.is_compacted:
+                stray[partition] = rest
+            for bucket, pairs in log.by_bucket(partition).items():
+                counts[bucket] += size(common(pairs, held.offsets))
+                again = [each for pair in held.again for each in common([pair], pairs)]
+                counts[bucket] += size(again)
+                if again:
+                    doubled[bucket][partition] = again
+        found.found(tier, "doubled", doubled, [table.table])
+        if stray:
+            count = sum(size(pairs) for pairs in stray.values())
+            found.findings.append(Finding(tier, "stray", log.topic, (), count, (table.table,), stray))
+        for bucket, count in sorted(counts.items()):
+            if count:
+                found.counts.append(TierCount(log.topic, bucket, tier, table.table, count))
+
+
+def _check_batch(found: Findings, log: TopicLog, table: TableFacts, partition: int, batch: Batch) -> None:
+    """What a commit says of its offsets, against the records there and the rows at rest."""
+    start, end = log.counted.get(partition, (0, 0))
+    if batch.terms is None or log.is_compacted or batch.start < start or batch.end > end:
+        return
+    span = [(batch.start, batch.end)]
+    records = common(log.offsets(partition), span)
+    absent = records
+    for tier, _ in _SIDES:
+        absent = minus(absent, table.held(tier, partition).offsets)
+    read = batch.terms.get("read", 0)
+    missing: dict[Tier, int] = {"input": max(0, size(records) - read)}
+    if read > size(records):
+        buckets = _by_bucket(log, partition, records)
+        found.findings.append(
+            Finding("input", "doubled", log.topic, tuple(buckets), read - size(records), (table.table,))
+        )
+    if table.names_all and not table.expired:
+        for tier, term in _SIDES:
+            expected = batch.terms.get(
+                "exploded" if tier == "table" and "exploded" in batch.terms else term, 0
+            )
+            missing[tier] = max(0, expected - size(common(table.held(tier, partition).offsets, span)))
+    elif missing["input"] and not table.names_all:
+        absent = records  # which of them it lacks cannot be seen
+    _say_missing(found, log, table, partition, absent, {t: n for t, n in missing.items() if n})
+
+
+def _say_missing(
+    found: Findings,
+    log: TopicLog,
+    table: TableFacts,
+    partition: int,
+    absent: Stretches,
+    missing: Mapping[Tier, int],
+) -> None:
+    """Names the buckets of missing records: exactly, where nothing else can have taken these offsets."""
+    by_bucket = _by_bucket(log, partition, absent)
+    for tier, count in missing.items():
+        if count == size(absent) and len(missing) == 1:
+            places: _ByBucket = {bucket: {partition: pairs} for bucket, pairs in by_bucket.items()}
+            found.found(tier, "missing", places, [table.table])
+        else:
+            among = {partition: tuple(absent)} if absent else {}
+            found.findings.append(
+                Finding(tier, "missing", log.topic, tuple(by_bucket), count, (table.table,), among)
+            )
+
+
+def _count_duplicates(found: Findings, log: TopicLog, table: TableFacts) -> None:
+    """How many records each bucket lost as duplicates, where that follows from the offsets that no row names."""
+    counts: dict[int, int] = defaultdict(int)
+    for batch in table.batches:
+        duplicates = (batch.terms or {}).get("duplicate", 0)
+        if not duplicates or not table.names_all:
+            continue
+        absent = common(log.offsets(batch.partition), [(batch.start, batch.end)])
+        for tier, _ in _SIDES:
+            absent = minus(absent, table.held(tier, batch.partition).offsets)
+        by_bucket = _by_bucket(log, batch.partition, first(absent, duplicates))
+        for bucket, pairs in by_bucket.items():
+            counts[bucket] += size(pairs)
+    for bucket, count in sorted(counts.items()):
+        found.counts.append(TierCount(log.topic, bucket, "duplicate", table.table, count))
+
+
+def check_mirror(found: Findings, log: TopicLog, mirror: MirrorFacts) -> None:
+    """Compares a mirrored topic with its origin: each offset of it once, up to where it was copied.
+
+    Args:
+        found: Takes what is found.
+        log: What the origin's brokers hold.
+        mirror: What the mirror holds.
+    """
+    missing: _ByBucket = defaultdict(dict)
+    doubled: _ByBucket = defaultdict(dict)
+    unread: dict[int, int] = defaultdict(int)
+    counts: dict[int, int] = defaultdict(int)
+    for partition in log.runs:
+        held = mirror.held.get(partition, Held())
+        since, until = mirror.since.get(partition, 0), mirror.until.get(partition, 0)
+        for bucket, pairs in log.by_bucket(partition).items():
+            missing[bucket][partition] = minus(
+                common(pairs, [(since, until)] if since < until else []), held.offsets
+            )
+            again = [each for pair in held.again for each in common([pair], pairs)]
+            doubled[bucket][partition] = again
+            counts[bucket] += size(common(pairs, held.offsets)) + size(again)
+            unread[bucket] += size(minus(minus(pairs, [(0, until)] if until else []), held.offsets))
+    found.found("mirror", "missing", missing, [mirror.cluster])
+    found.found("mirror", "doubled", doubled, [mirror.cluster])
+    for bucket, count in sorted(counts.items()):
+        found.counts.append(TierCount(log.topic, bucket, "mirror", mirror.cluster, count, unread[bucket]))
+
+
+def _by_bucket(
+    log: TopicLog, partition: int, pairs: Sequence[tuple[int, int]]
+) -> dict[int, list[tuple[int, int]]]:
+    here = {bucket: common(pairs, of_it) for bucket, of_it in log.by_bucket(partition).items()}
+    return {bucket: each for bucket, each in sorted(here.items()) if each}
+
+
+def _total(places: Mapping[int, Stretches]) -> int:
+    return sum(size(pairs) for pairs in places.values())
