@@ -86,6 +86,22 @@ LEDGER_DESCRIPTIONS: Mapping[str, str] = {
 }
 """Of `headwater.ledger`."""
 
+COUNTS_DESCRIPTIONS: Mapping[str, str] = {
+    "topic": "The topic.",
+    "bucket": "When the bucket begins.",
+    "bucket_ms": "How wide it is, in milliseconds.",
+    "tier": "`producer`, `broker`, `mirror`, `input`, `table`, `quarantine`, `late` or `duplicate`.",
+    "place": "The producer, table or cluster; empty for the brokers.",
+    "records": "How many records of the bucket the tier saw.",
+    "open": "How many it may still see.",
+    "status": "Of the bucket: `complete`, `open`, `missing`, `doubled`, `uncounted` or `stray`, the worst of them.",
+    "missing": "Of the bucket: how many records are missing at some tier.",
+    "doubled": "Of the bucket: how many stand somewhere more than once.",
+    "uncounted": "Of the bucket: how many no producer counted.",
+    "offsets": "Of the tier `broker`: the offsets of the bucket's records; the end is exclusive.",
+}
+"""Of `audit.counts`."""
+
 SEEN_DESCRIPTIONS: Mapping[str, str] = {
     "job": "The job.",
     "origin": "Cluster, topic and partition that records were first written to.",

@@ -18,6 +18,7 @@ from headwater_streams.base.layout import FILE_RETENTION, LOG_RETENTION, retenti
 from headwater_streams.delta.clustering import clustered_by, compact_clustered
 from headwater_streams.delta.compaction import compact
 from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
+from headwater_streams.ledger.counts.store import COUNTS_TABLE
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
 from headwater_streams.operators.dedup.memory import SEEN_TABLE
 from headwater_streams.plan.job import Job
@@ -110,7 +111,7 @@ class TableUpkeep:
 def tidy(home: Home, upkeep: Upkeep) -> None:
     """Looks after the library's own tables, and forgets what jobs did longer ago than a log is kept."""
     before = datetime.now(UTC) - timedelta(days=upkeep.log_kept_days)
-    for name in (PROGRESS_TABLE, LEDGER_TABLE, SEEN_TABLE, RESULTS_TABLE):
+    for name in (PROGRESS_TABLE, LEDGER_TABLE, SEEN_TABLE, RESULTS_TABLE, COUNTS_TABLE):
         path = home.table(name)
         if not has_versions(path):
             continue

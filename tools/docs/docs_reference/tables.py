@@ -10,6 +10,7 @@ from headwater_streams.base import table_columns as described
 from headwater_streams.delta.scd_target import CHANGES, DELETED, ScdTarget
 from headwater_streams.delta.side import late_schema, quarantine_schema
 from headwater_streams.ledger import copy
+from headwater_streams.ledger.counts import store
 from headwater_streams.ledger.log import LEDGER_TABLE
 from headwater_streams.operators.dedup import memory
 from headwater_streams.runtime.progress import PROGRESS_TABLE
@@ -67,6 +68,7 @@ def library_tables() -> Mapping[str, tuple[Any, Mapping[str, str]]]:
         LEDGER_TABLE: (copy.SCHEMA, described.LEDGER_DESCRIPTIONS),
         PROGRESS_TABLE: (PROGRESS_SCHEMA, described.PROGRESS_DESCRIPTIONS),
         memory.SEEN_TABLE: (memory.SCHEMA, described.SEEN_DESCRIPTIONS),
+        store.COUNTS_TABLE: (store.SCHEMA, described.COUNTS_DESCRIPTIONS),
     }
 
 
