@@ -2,13 +2,14 @@
 
 `dir(hw)` lists the API's names, and `help(hw.job)`, `help(hw.tumbling)`, `help(hw.join)`, ... tell of each. It needs
 PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it. `hw.backfill` has the
-verbs of `headwater backfill`, and `hw.trace` what `headwater trace` prints.
+verbs of `headwater backfill`, `hw.trace` what `headwater trace` prints, and `hw.audit` audits.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater import audit as audit
     from headwater import backfill as backfill
     from headwater import trace as trace
     from headwater_streams.api import *  # noqa: F403
@@ -21,7 +22,7 @@ def __dir__() -> list[str]:
         from headwater_streams import api
     except ModuleNotFoundError:
         return ["__version__"]
-    return sorted([*api.__all__, "__version__", "backfill", "trace"])
+    return sorted([*api.__all__, "__version__", "audit", "backfill", "trace"])
 
 
 def __getattr__(name: str) -> Any:
@@ -33,7 +34,7 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(
             f"headwater.{name} needs {error.name}; install it with: pip install 'headwater[spark]'"
         ) from error
-    if name in ("backfill", "trace"):
+    if name in ("audit", "backfill", "trace"):
         return import_module(f"headwater.{name}")
     if name not in api.__all__:
         raise AttributeError(f"headwater has no {name!r}; it has {', '.join(api.__all__)}")

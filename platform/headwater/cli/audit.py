@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_line, print_table
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_line,
+    print_table,
+)
 from headwater.errors import EXIT_FAILED, UsageError
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.plural import quantity
@@ -18,9 +26,35 @@ def audit(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TABLE]...", help="Tables; by default all that jobs write.", show_default=False
+            metavar="[TABLE]...",
+            help="Tables; by default all that jobs write. With --counts topics.",
+            show_default=False,
         ),
     ] = None,
+    counts: Annotated[
+        bool,
+        typer.Option(
+            "--counts", help="Compare topics, by time bucket, with what producers counted and tables have."
+        ),
+    ] = False,
+    bucket: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How wide a bucket is; by default 1 minute.", show_default=False
+        ),
+    ] = None,
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long after its end a bucket is open; by default 1 minute.",
+            show_default=False,
+        ),
+    ] = None,
+    every_bucket: Annotated[
+        bool, typer.Option("--all", help="Print each bucket, not only those that are not complete.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
@@ -30,11 +64,29 @@ def audit(
     batch and partition; batches must follow each other without a gap; the tables must hold what their commits
     wrote. Exit status 0: the books balance, 1: they do not, 2: there is no such table.
 
+    With --counts it compares each topic's records with what its producers counted (see headwater_client), and
+    with what jobs read of them and tables hold, by bucket of the records' timestamps: complete, missing, doubled,
+    uncounted or still open. The numbers are kept in the table audit.counts. Exit status 1 where a bucket is none
+    of complete and open.
+
     \b
     Examples:
       headwater audit
       headwater audit silver.departures --json
+      headwater audit --counts
+      headwater audit --counts departures --all
     """
+    if counts:
+        from headwater.cli._audit_counts import audit_counts
+
+        audit_counts(
+            home, tables or [], bootstrap, bucket=bucket, grace=grace, every=every_bucket, as_json=json_output
+        )
+        return
+    if bucket or grace or every_bucket or bootstrap:
+        raise UsageError(
+            "--bucket, --grace, --all and --bootstrap belong to --counts: add it, or leave them out"
+        )
     from headwater_streams.ledger.audit import audit_home, removed_tables
     from headwater_streams.storage.home import Home
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import headwater.audit
 import headwater.backfill
 import headwater_broker.testing
+import headwater_client
 import headwater_streams.testing
 from docs_reference.markdown import docstring
 from headwater_streams import api
@@ -33,6 +35,14 @@ def page() -> str:
             "",
             docstring(headwater.backfill.__doc__),
             *_members(headwater.backfill, "hw.backfill."),
+            "## Audits",
+            "",
+            docstring(headwater.audit.__doc__),
+            _entry(headwater.audit.counts, "hw.audit.counts"),
+            "## Producers that count",
+            "",
+            docstring(headwater_client.__doc__),
+            _entry(headwater_client.counted, "counted"),
             "## Tests of jobs",
             "",
             docstring(headwater_streams.testing.__doc__),
