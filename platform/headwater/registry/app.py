@@ -1,0 +1,83 @@
+"""The REST interface: which request asks what, and how the answer is written. An ASGI application."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from headwater.errors import UserError
+from headwater.registry.errors import RegistryError
+from headwater.registry.requests import Request, answer_of
+from headwater.registry.service import Service
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_CONTENT_TYPE = b"application/vnd.schemaregistry.v1+json"
+_LONGEST_BODY_BYTES = 16 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+def application(service: Service) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """The ASGI application of a registry."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            body = await _body(receive)
+        except RegistryError as error:
+            await _respond(send, error.status, _error(error.code, error.message))
+            return
+        # The path is taken apart before it is decoded: a subject's name may have a slash.
+        path = bytes(scope["raw_path"]).partition(b"?")[0].decode("ascii", "replace")
+        request = Request(
+            method=scope["method"],
+            path=tuple(unquote(each) for each in path.strip("/").split("/") if each),
+            query={k: v[-1] for k, v in parse_qs(scope["query_string"].decode("ascii", "replace")).items()},
+            body=body,
+        )
+        status, content = await asyncio.to_thread(_answered, service, request)
+        await _respond(send, status, content)
+
+    return app
+
+
+def _answered(service: Service, request: Request) -> tuple[int, Any]:
+    try:
+        return 200, answer_of(service, request)
+    except RegistryError as error:
+        return error.status, _error(error.code, error.message)
+    except UserError as error:
+        return 500, _error(500, str(error))
+    except Exception:
+        _log.exception("%s /%s", request.method, "/".join(request.path))
+        return 500, _error(500, "the registry failed: its log says why")
+
+
+async def _body(receive: Receive) -> bytes:
+    parts, length = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        parts.append(message.get("body", b""))
+        length += len(parts[-1])
+        if length > _LONGEST_BODY_BYTES:
+            raise RegistryError(413, f"the request is longer than {_LONGEST_BODY_BYTES} bytes")
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _respond(send: Send, status: int, content: Any) -> None:
+    text = json.dumps(content, separators=(",", ":")).encode()
+    headers = [(b"content-type", _CONTENT_TYPE), (b"content-length", str(len(text)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
+
+
+def _error(code: int, message: str) -> Mapping[str, Any]:
+    return {"error_code": code, "message": message}

@@ -1,0 +1,122 @@
+"""Avro: parsed, and compared as reader and writer, by Apache's own library."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from avro.errors import AvroException
+from avro.name import Names
+from avro.schema import Schema, make_avsc_object
+
+from headwater.registry.errors import SchemaError
+from headwater.registry.formats.parsed import Parsed, Resolved
+
+_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_NAMED = ("record", "error", "enum", "fixed")
+_HEAD = ("type", "name", "namespace", "doc")
+# The order in which Apache's Java library writes the members of a schema; the rest follows as it came, aliases last.
+_ORDER: Mapping[str, tuple[str, ...]] = {
+    "record": (*_HEAD, "fields"),
+    "error": (*_HEAD, "fields"),
+    "enum": (*_HEAD, "symbols", "default"),
+    "fixed": (*_HEAD, "size"),
+    "array": ("type", "items"),
+    "map": ("type", "values"),
+}
+_FIELD_ORDER = ("name", "type", "doc", "default", "order")
+
+
+class AvroSchema:
+    """An Avro schema."""
+
+    def __init__(self, schema: Schema, canonical: str) -> None:
+        self.schema = schema
+        self.canonical = canonical
+
+    def unreadable(self, writer: Parsed) -> list[str]:
+        """Why this schema cannot read what the writer's wrote."""
+        if not isinstance(writer, AvroSchema):
+            return ["the schema before is not an Avro schema"]
+        result = ReaderWriterCompatibilityChecker().get_compatibility(self.schema, writer.schema)
+        if result.compatibility is SchemaCompatibilityType.compatible:
+            return []
+        kinds = sorted({each.name.upper() for each in result.incompatibilities})
+        return [
+            f"{', '.join(kinds)} at {', '.join(sorted(result.locations))}: {'; '.join(sorted(result.messages))}"
+        ]
+
+    def rendered(self, form: str) -> str:
+        """Its only form."""
+        return self.canonical
+
+
+def parse(text: str, used: Sequence[Resolved]) -> AvroSchema:
+    """Parses a schema.
+
+    Raises:
+        SchemaError: It is none.
+    """
+    names = Names()
+    try:
+        for each in used:
+            make_avsc_object(json.loads(each.text), names)
+        value = json.loads(text)
+        schema = make_avsc_object(value, names)
+    except json.JSONDecodeError as error:
+        raise SchemaError(f"the schema is not JSON: {error}") from error
+    except (AvroException, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SchemaError(f"not an Avro schema: {error}") from error
+    return AvroSchema(schema, json.dumps(_canonical(value, ""), separators=(",", ":"), ensure_ascii=False))
+
+
+def _canonical(value: Any, namespace: str) -> Any:
+    """A schema with its members in one order, as Apache's Java library writes it, so that equal ones have one id."""
+    if isinstance(value, list):
+        return [_canonical(each, namespace) for each in value]
+    if not isinstance(value, dict):
+        return _relative(value, namespace)
+    kind = str(value["type"])
+    if kind in _PRIMITIVES and len(value) == 1:
+        return kind
+    if kind not in _ORDER:
+        return {"type": kind, **{name: each for name, each in value.items() if name != "type"}}
+    own, space = dict(value), namespace
+    if kind in _NAMED:
+        own, space = _named(own, namespace)
+    for name in ("items", "values"):
+        if name in own:
+            own[name] = _canonical(own[name], space)
+    if kind in ("record", "error"):
+        own["fields"] = [_field(each, space) for each in own["fields"]]
+    return _ordered(own, _ORDER[kind])
+
+
+def _named(value: dict[str, Any], namespace: str) -> tuple[dict[str, Any], str]:
+    """A named schema with its namespace only where it is another than that around it, and that namespace."""
+    before, dot, name = str(value["name"]).rpartition(".")
+    space = before if dot else str(value.get("namespace", namespace) or "")
+    own = {**value, "name": name}
+    own.pop("namespace", None)
+    if space != namespace:
+        own["namespace"] = space
+    return own, space
+
+
+def _field(value: dict[str, Any], namespace: str) -> dict[str, Any]:
+    own = {**value, "type": _canonical(value["type"], namespace)}
+    if own.get("order") == "ascending":
+        del own["order"]
+    return _ordered(own, _FIELD_ORDER)
+
+
+def _ordered(value: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    last = ["aliases"] if "aliases" in value else []
+    rest = [name for name in value if name not in (*order, "aliases")]
+    return {name: value[name] for name in [*(each for each in order if each in value), *rest, *last]}
+
+
+def _relative(name: Any, namespace: str) -> Any:
+    """A name without the namespace that it stands in."""
+    before, dot, last = str(name).rpartition(".")
+    return last if dot and before == namespace and isinstance(name, str) else name

@@ -1,0 +1,67 @@
+"""A schema that was parsed, whatever its format."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Protocol
+
+from headwater.errors import DependencyError
+from headwater.registry.errors import SchemaError
+
+_MODULES = {"AVRO": "avro_schema", "JSON": "json_schema", "PROTOBUF": "protobuf_schema"}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A schema that another one uses.
+
+    Attributes:
+        name: How that one calls it.
+        text: The schema.
+    """
+
+    name: str
+    text: str
+
+
+class Parsed(Protocol):
+    """A schema that was parsed."""
+
+    canonical: str
+    """The text that stands for all that differ in layout only."""
+
+    def unreadable(self, writer: "Parsed") -> list[str]:
+        """Why values of the writer's schema cannot be read by this one, a sentence each; empty if they can."""
+
+    def rendered(self, form: str) -> str:
+        """The text in one of the forms that clients ask for, as `serialized` for Protobuf."""
+
+
+def parse(kind: str, text: str, used: Sequence[Resolved] = ()) -> Parsed:
+    """Parses a schema.
+
+    Args:
+        kind: Its format.
+        text: The schema.
+        used: The schemas that it uses and those that they use, each after the ones that it uses.
+
+    Raises:
+        SchemaError: It is none, or nobody knows the format.
+        DependencyError: The library of the format is not installed.
+    """
+    return _parse(kind, text, tuple(used))
+
+
+@lru_cache(maxsize=1024)
+def _parse(kind: str, text: str, used: tuple[Resolved, ...]) -> Parsed:
+    if kind not in _MODULES:
+        raise SchemaError(f"there is no schema type {kind}: give {', '.join(_MODULES)}")
+    try:
+        module = import_module(f"headwater.registry.formats.{_MODULES[kind]}")
+    except ModuleNotFoundError as error:
+        raise DependencyError(
+            f"schemas of type {kind} need {error.name}: run pip install 'headwater[registry]'"
+        ) from error
+    parsed: Parsed = module.parse(text, used)
+    return parsed

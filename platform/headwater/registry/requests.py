@@ -1,0 +1,470 @@
+"""Which request asks what: the paths, parameters and answers of Confluent's REST interface."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from headwater import __version__
+from headwater.registry import decisions
+from headwater.registry import errors as codes
+from headwater.registry.decisions import LEVEL
+from headwater.registry.errors import RegistryError, subject_not_found
+from headwater.registry.records import (
+    AVRO,
+    FORMATS,
+    SchemaText,
+    SchemaValue,
+    extra_of,
+    references_of,
+    schema_fields,
+)
+from headwater.registry.service import Service
+from headwater.registry.state import State
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request.
+
+    Attributes:
+        method: `GET`, `POST`, `PUT` or `DELETE`.
+        path: The decoded parts of its path.
+        query: Its parameters; of one that is given twice, the last.
+        body: What was sent with it.
+    """
+
+    method: str
+    path: tuple[str, ...]
+    query: Mapping[str, str]
+    body: bytes = b""
+
+    def flag(self, name: str) -> bool:
+        """A parameter that is `true` or `false`."""
+        return self.query.get(name, "").lower() == "true"
+
+    def number(self, name: str, default: int) -> int:
+        """A parameter that is a whole number.
+
+        Raises:
+            RegistryError: It is none.
+        """
+        try:
+            return int(self.query.get(name, default))
+        except ValueError:
+            raise RegistryError(400, f"{name}={self.query[name]} is no whole number") from None
+
+    @cached_property
+    def fields(self) -> Mapping[str, Any]:
+        """The members of the JSON object that was sent.
+
+        Raises:
+            RegistryError: It is none.
+        """
+        try:
+            value = json.loads(self.body or b"{}")
+        except ValueError as error:
+            raise RegistryError(400, f"the request's body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise RegistryError(400, "the request's body is not a JSON object")
+        return value
+
+    def schema(self) -> SchemaText:
+        """The schema that was sent.
+
+        Raises:
+            RegistryError: There is none, or it is not of the form.
+        """
+        text = self.fields.get("schema")
+        if not isinstance(text, str) or not text.strip():
+            raise RegistryError(codes.INVALID_SCHEMA, "Empty schema")
+        try:
+            references = references_of(self.fields.get("references"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RegistryError(
+                codes.INVALID_SCHEMA, "each of references needs name, subject and version"
+            ) from error
+        kind = str(self.fields.get("schemaType") or AVRO)
+        return SchemaText(text=text, kind=kind, references=references, extra=extra_of(self.fields))
+
+
+Handler = Callable[..., Any]
+
+
+def answer_of(service: Service, request: Request) -> Any:
+    """What is answered, as JSON.
+
+    Raises:
+        RegistryError: The request is refused.
+    """
+    found = False
+    for method, pattern, handler in _ROUTES:
+        arguments = _matched(pattern, request.path)
+        if arguments is None:
+            continue
+        found = True
+        if method == request.method:
+            return handler(service, request, *arguments)
+    if found:
+        raise RegistryError(405, "HTTP 405 Method Not Allowed")
+    raise RegistryError(404, "HTTP 404 Not Found")
+
+
+def _matched(pattern: tuple[str, ...], path: tuple[str, ...]) -> list[str] | None:
+    if len(pattern) != len(path):
+        return None
+    if any(part not in ("*", each) for part, each in zip(pattern, path, strict=True)):
+        return None
+    return [each for part, each in zip(pattern, path, strict=True) if part == "*"]
+
+
+# -- schemas by id
+
+
+def _schema_by_id(service: Service, request: Request, number: str) -> Any:
+    def ask(state: State) -> dict[str, Any]:
+        value = state.by_id(_id(number), request.query.get("subject"))
+        if value is None:
+            raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {number} not found")
+        highest = {"maxId": state.next_id("") - 1} if request.flag("fetchMaxId") else {}
+        return {**_rendered(state, value, request), "guid": _guid(value), **highest}
+
+    return service.read(ask, is_long="format" in request.query)
+
+
+def _schema_text_by_id(service: Service, request: Request, number: str) -> Any:
+    return _as_json(_schema_by_id(service, request, number)["schema"])
+
+
+def _schema_by_guid(service: Service, request: Request, guid: str) -> Any:
+    def ask(state: State) -> dict[str, Any]:
+        for value in state:
+            if _guid(value) == guid.lower():
+                return {**_rendered(state, value, request), "guid": guid}
+        raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {guid} not found")
+
+    return service.read(ask)
+
+
+def _ids_of_guid(service: Service, request: Request, guid: str) -> Any:
+    ids = service.read(lambda state: sorted({each.id for each in state if _guid(each) == guid.lower()}))
+    return [{"context": ".", "id": each} for each in ids]
+
+
+def _uses_of_id(service: Service, request: Request, number: str) -> list[SchemaValue]:
+    def ask(state: State) -> list[SchemaValue]:
+        uses = state.uses_of(_id(number), request.query.get("subject"))
+        if not uses:
+            raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {number} not found")
+        deleted = request.flag("deleted")
+        return sorted(
+            (each for each in uses if deleted or not each.deleted),
+            key=lambda each: (each.subject, each.version),
+        )
+
+    return service.read(ask)
+
+
+def _subjects_of_id(service: Service, request: Request, number: str) -> Any:
+    return _page(request, sorted({each.subject for each in _uses_of_id(service, request, number)}))
+
+
+def _versions_of_id(service: Service, request: Request, number: str) -> Any:
+    uses = _uses_of_id(service, request, number)
+    return _page(request, [{"subject": each.subject, "version": each.version} for each in uses])
+
+
+def _types(service: Service, request: Request) -> Any:
+    return list(FORMATS)
+
+
+def _schemas(service: Service, request: Request) -> Any:
+    prefix, deleted = request.query.get("subjectPrefix", ""), request.flag("deleted")
+
+    def ask(state: State) -> list[dict[str, Any]]:
+        values = [e for e in state if e.subject.startswith(prefix) and (deleted or not e.deleted)]
+        if request.flag("latestOnly"):
+            values = list({each.subject: each for each in values}.values())
+        return [_described(state, each, request) for each in _page(request, values)]
+
+    return service.read(ask)
+
+
+# -- subjects
+
+
+def _subjects(service: Service, request: Request) -> Any:
+    prefix = request.query.get("subjectPrefix", "").removeprefix(":*:")
+    deleted, only = request.flag("deleted"), request.flag("deletedOnly")
+
+    def ask(state: State) -> list[str]:
+        names = [name for name in sorted(state.subjects) if name.startswith(prefix)]
+        if only:
+            return [name for name in names if not state.live(name)]
+        return [name for name in names if deleted or state.live(name)]
+
+    return _page(request, service.read(ask))
+
+
+def _versions(service: Service, request: Request, subject: str) -> Any:
+    deleted, only = request.flag("deleted"), request.flag("deletedOnly")
+
+    def ask(state: State) -> list[int]:
+        versions = state.all(subject) if deleted or only else state.live(subject)
+        if not versions:
+            raise subject_not_found(subject)
+        return [each.version for each in versions if not only or each.deleted]
+
+    return _page(request, service.read(ask))
+
+
+def _register(service: Service, request: Request, subject: str) -> Any:
+    schema, fields = request.schema(), request.fields
+    value: SchemaValue = service.change(
+        lambda state: decisions.register(
+            state,
+            subject,
+            schema,
+            import_id=_optional(fields.get("id")),
+            import_version=_optional(fields.get("version")),
+        )
+    )
+    # Without the text: confluent-kafka keeps what it is sent here, and its Protobuf reader cannot use the text.
+    return {"id": value.id, "version": value.version, "guid": _guid(value)}
+
+
+def _lookup(service: Service, request: Request, subject: str) -> Any:
+    schema, deleted = request.schema(), request.flag("deleted")
+    return service.read(
+        lambda state: _described(state, decisions.lookup(state, subject, schema, deleted=deleted), request),
+        is_long=True,
+    )
+
+
+def _version(service: Service, request: Request, subject: str, number: str) -> Any:
+    deleted = request.flag("deleted")
+    return service.read(
+        lambda state: _described(state, decisions.version(state, subject, number, deleted=deleted), request),
+        is_long="format" in request.query,
+    )
+
+
+def _version_text(service: Service, request: Request, subject: str, number: str) -> Any:
+    return _as_json(_version(service, request, subject, number)["schema"])
+
+
+def _latest_with_metadata(service: Service, request: Request, subject: str) -> Any:
+    wanted = dict(
+        zip(request.query.get("key", "").split(","), request.query.get("value", "").split(","), strict=False)
+    )
+    wanted.pop("", None)
+
+    def ask(state: State) -> dict[str, Any]:
+        for each in reversed(state.live(subject)):
+            properties = (each.schema.extra.get("metadata") or {}).get("properties") or {}
+            if all(properties.get(name) == value for name, value in wanted.items()):
+                return _described(state, each, request)
+        if not state.live(subject):
+            raise subject_not_found(subject)
+        raise RegistryError(codes.SCHEMA_NOT_FOUND, "Schema not found")
+
+    return service.read(ask)
+
+
+def _referenced_by(service: Service, request: Request, subject: str, number: str) -> Any:
+    def ask(state: State) -> list[int]:
+        value = decisions.version(state, subject, number, deleted=True)
+        users = state.referenced_by(subject, value.version, deleted=request.flag("deleted"))
+        return sorted({each.id for each in users})
+
+    return service.read(ask)
+
+
+def _delete_subject(service: Service, request: Request, subject: str) -> Any:
+    permanent = request.flag("permanent")
+    return service.change(lambda state: decisions.delete_subject(state, subject, permanent=permanent))
+
+
+def _delete_version(service: Service, request: Request, subject: str, number: str) -> Any:
+    permanent = request.flag("permanent")
+    return service.change(lambda state: decisions.delete_version(state, subject, number, permanent=permanent))
+
+
+# -- compatibility
+
+
+def _compatible(service: Service, request: Request, subject: str, number: str | None = None) -> Any:
+    schema = request.schema()
+    reasons = service.read(lambda state: decisions.check(state, subject, schema, number), is_long=True)
+    verbose = {"messages": reasons} if request.flag("verbose") else {}
+    return {"is_compatible": not reasons, **verbose}
+
+
+def _get_config(service: Service, request: Request, subject: str | None = None) -> Any:
+    def ask(state: State) -> dict[str, Any]:
+        own = dict(state.configs.get(subject, {}))
+        if subject is None or request.flag("defaultToGlobal"):
+            return {LEVEL: decisions.level_of(state, subject), **own}
+        if not own:
+            raise decisions.no_config(subject)
+        return own
+
+    return service.read(ask)
+
+
+def _set_config(service: Service, request: Request, subject: str | None = None) -> Any:
+    fields = request.fields
+    return service.change(lambda state: decisions.set_config(state, subject, fields))
+
+
+def _delete_config(service: Service, request: Request, subject: str | None = None) -> Any:
+    return service.change(lambda state: decisions.delete_config(state, subject))
+
+
+# -- modes
+
+
+def _get_mode(service: Service, request: Request, subject: str | None = None) -> Any:
+    def ask(state: State) -> dict[str, Any]:
+        if subject is not None and subject not in state.modes and not request.flag("defaultToGlobal"):
+            raise RegistryError(
+                codes.NO_SUBJECT_MODE, f"Subject '{subject}' does not have subject-level mode configured"
+            )
+        return {"mode": decisions.mode_of(state, subject)}
+
+    return service.read(ask)
+
+
+def _set_mode(service: Service, request: Request, subject: str | None = None) -> Any:
+    mode, force = str(request.fields.get("mode", "")), request.flag("force")
+    return {"mode": service.change(lambda state: decisions.set_mode(state, subject, mode, force=force))}
+
+
+def _delete_mode(service: Service, request: Request, subject: str) -> Any:
+    return {"mode": service.change(lambda state: decisions.delete_mode(state, subject))}
+
+
+# -- the registry itself
+
+
+def _contexts(service: Service, request: Request) -> Any:
+    return service.read(
+        lambda state: sorted({".", *(f".{each}".replace("..", ".") for each in state.contexts())})
+    )
+
+
+def _root(service: Service, request: Request) -> Any:
+    return {}
+
+
+def _metadata_id(service: Service, request: Request) -> Any:
+    return {"scope": {"path": [], "clusters": {"schema-registry-cluster": "schema-registry"}}, "id": ""}
+
+
+def _metadata_version(service: Service, request: Request) -> Any:
+    return {"version": __version__, "commitId": ""}
+
+
+_ROUTES: tuple[tuple[str, tuple[str, ...], Handler], ...] = tuple(
+    (method, tuple(each for each in path.split("/") if each), handler)
+    for method, path, handler in (
+        ("GET", "/", _root),
+        ("GET", "/schemas", _schemas),
+        ("GET", "/schemas/types", _types),
+        ("GET", "/schemas/ids/*", _schema_by_id),
+        ("GET", "/schemas/ids/*/schema", _schema_text_by_id),
+        ("GET", "/schemas/ids/*/subjects", _subjects_of_id),
+        ("GET", "/schemas/ids/*/versions", _versions_of_id),
+        ("GET", "/schemas/guids/*", _schema_by_guid),
+        ("GET", "/schemas/guids/*/ids", _ids_of_guid),
+        ("GET", "/subjects", _subjects),
+        ("POST", "/subjects/*", _lookup),
+        ("DELETE", "/subjects/*", _delete_subject),
+        ("GET", "/subjects/*/versions", _versions),
+        ("POST", "/subjects/*/versions", _register),
+        ("GET", "/subjects/*/metadata", _latest_with_metadata),
+        ("GET", "/subjects/*/versions/*", _version),
+        ("DELETE", "/subjects/*/versions/*", _delete_version),
+        ("GET", "/subjects/*/versions/*/schema", _version_text),
+        ("GET", "/subjects/*/versions/*/referencedby", _referenced_by),
+        ("POST", "/compatibility/subjects/*/versions", _compatible),
+        ("POST", "/compatibility/subjects/*/versions/*", _compatible),
+        ("GET", "/config", _get_config),
+        ("PUT", "/config", _set_config),
+        ("DELETE", "/config", _delete_config),
+        ("GET", "/config/*", _get_config),
+        ("PUT", "/config/*", _set_config),
+        ("DELETE", "/config/*", _delete_config),
+        ("GET", "/mode", _get_mode),
+        ("PUT", "/mode", _set_mode),
+        ("GET", "/mode/*", _get_mode),
+        ("PUT", "/mode/*", _set_mode),
+        ("DELETE", "/mode/*", _delete_mode),
+        ("GET", "/contexts", _contexts),
+        ("GET", "/v1/metadata/id", _metadata_id),
+        ("GET", "/v1/metadata/version", _metadata_version),
+    )
+)
+
+
+# -- inside
+
+
+def _described(state: State, value: SchemaValue, request: Request) -> dict[str, Any]:
+    return {
+        "subject": value.subject,
+        "version": value.version,
+        "id": value.id,
+        "guid": _guid(value),
+        "schemaType": value.schema.kind,  # clients that know the member's default only skip it
+        **_rendered(state, value, request),
+        **({"deleted": True} if value.deleted else {}),
+    }
+
+
+def _rendered(state: State, value: SchemaValue, request: Request) -> dict[str, Any]:
+    fields = schema_fields(value.schema)
+    form = request.query.get("format", "")
+    if form:
+        fields["schema"] = decisions.parsed(state, value.schema).rendered(form)
+    return fields
+
+
+def _guid(value: SchemaValue) -> str:
+    """A schema's name in all registries, for clients that send it in a header: of its text and references."""
+    digest = hashlib.md5(value.schema.text.encode(), usedforsecurity=False)
+    for each in value.schema.references:
+        digest.update(each.name.encode() + each.subject.encode() + each.version.to_bytes(4, "big"))
+    if value.schema.extra:
+        digest.update(json.dumps(value.schema.extra, sort_keys=True).encode())
+    return str(uuid.UUID(bytes=digest.digest()))
+
+
+def _as_json(text: str) -> Any:
+    """A schema that is JSON as it is; another as a text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _page(request: Request, values: Iterable[Any]) -> list[Any]:
+    every = list(values)
+    offset, limit = max(request.number("offset", 0), 0), request.number("limit", -1)
+    return every[offset:] if limit < 0 else every[offset : offset + limit]
+
+
+def _id(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise RegistryError(404, f"{text} is no id of a schema")
+    return int(text)
+
+
+def _optional(value: Any) -> int | None:
+    try:
+        return None if value is None else int(value)
+    except (TypeError, ValueError):
+        raise RegistryError(400, f"{value} is no whole number") from None

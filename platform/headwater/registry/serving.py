@@ -1,0 +1,108 @@
+"""The registry's process: HTTP on an address, over a topic, until it is stopped."""
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
+
+from headwater.errors import DependencyError, PortInUseError, UserError, reason
+from headwater.registry.app import application
+from headwater.registry.service import Service
+from headwater.registry.store import TOPIC, TopicStore
+
+DEFAULT_PORT = 8081
+_STOP_TIMEOUT_S = 5
+
+
+@contextmanager
+def running_registry(
+    properties: Mapping[str, Any],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    topic: str = TOPIC,
+    timeout_s: float = 15.0,
+) -> Iterator[str]:
+    """Serves a registry from a thread while the block lasts.
+
+    Args:
+        properties: The properties of every client of the cluster.
+        host: The address to listen on.
+        port: The port; 0 takes a free one.
+        topic: The registry's topic.
+        timeout_s: How long the brokers may take for one request.
+
+    Yields:
+        Its URL.
+
+    Raises:
+        UserError: It cannot listen there, or cannot use the topic.
+    """
+    with closing(_listening(host, port)) as listener:
+        service = Service(partial(_store, properties, topic, timeout_s))
+        service.store.start()
+        try:
+            with _served(service, listener):
+                bound_host, bound_port = listener.getsockname()[:2]
+                name = f"[{bound_host}]" if ":" in bound_host else bound_host
+                yield f"http://{name}:{bound_port}"
+        finally:
+            service.store.stop()
+
+
+def _store(
+    properties: Mapping[str, Any], topic: str, timeout_s: float, apply: Callable[..., None]
+) -> TopicStore:
+    return TopicStore(properties, topic=topic, timeout_s=timeout_s, apply=apply)
+
+
+@contextmanager
+def _served(service: Service, listener: socket.socket) -> Iterator[None]:
+    try:
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise DependencyError(
+            f"the registry needs {error.name}: run pip install 'headwater[registry]'"
+        ) from error
+
+    config = uvicorn.Config(
+        application(service),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(
+        target=lambda: asyncio.run(server.serve(sockets=[listener])), name="registry-http", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUseError(
+                f"another process listens on {host}:{port}: stop it, or choose another port"
+            ) from error
+        raise UserError(
+            f"cannot listen on {host}:{port} ({reason(error)}): give an address of this machine"
+        ) from error
+    return listener

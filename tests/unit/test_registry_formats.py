@@ -1,0 +1,237 @@
+"""What is one schema, and what may follow it, in each format."""
+
+import base64
+import json
+
+import pytest
+
+from headwater.registry.errors import SchemaError
+from headwater.registry.formats import Resolved, parse
+
+# -- Avro
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ('{"type": "string"}', '"string"'),
+        (
+            '{"fields":[],"doc":"d","x":1,"aliases":["Q"],"name":"a.b.R","type":"record"}',
+            '{"type":"record","name":"R","namespace":"a.b","doc":"d","fields":[],"x":1,"aliases":["Q"]}',
+        ),
+        (
+            (
+                '{"type":"record","name":"R","namespace":"n","fields":[{"type":{"type":"enum","name":"n.E",'
+                '"symbols":["A"]},"order":"ascending","name":"e"},{"name":"f","type":"n.E"}]}'
+            ),
+            (
+                '{"type":"record","name":"R","namespace":"n","fields":[{"name":"e","type":{"type":"enum","name":"E",'
+                '"symbols":["A"]}},{"name":"f","type":"E"}]}'
+            ),
+        ),
+        (
+            '{"logicalType":"timestamp-millis","type":"long"}',
+            '{"type":"long","logicalType":"timestamp-millis"}',
+        ),
+    ],
+)
+def test_avro_is_written_in_one_way(text: str, canonical: str) -> None:
+    assert parse("AVRO", text).canonical == canonical
+    assert parse("AVRO", canonical).canonical == canonical
+
+
+@pytest.mark.parametrize("text", ["{", "[]x", '"strin"', '{"type":"record"}', "null", "3", "[" * 100_000])
+def test_what_is_no_avro_schema_is_told(text: str) -> None:
+    with pytest.raises(SchemaError):
+        parse("AVRO", text)
+
+
+# -- JSON Schema
+
+
+def change(before: object, after: object) -> list[str]:
+    reasons = parse("JSON", json.dumps(after)).unreadable(parse("JSON", json.dumps(before)))
+    return [each.partition(" ")[0] for each in reasons]
+
+
+def closed(**properties: object) -> dict[str, object]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        (WHOLE, NUMBER, []),
+        (NUMBER, WHOLE, ["TYPE_NARROWED"]),
+        (TEXT, NUMBER, ["TYPE_CHANGED"]),
+        (TEXT, {}, []),
+        ({}, TEXT, ["TYPE_NARROWED"]),
+        (TEXT, {"type": ["string", "null"]}, []),
+        ({**TEXT, "maxLength": 5}, {**TEXT, "maxLength": 4}, ["MAX_LENGTH_DECREASED"]),
+        ({**WHOLE, "minimum": 5}, {**WHOLE, "minimum": 4}, []),
+        (TEXT, {**TEXT, "pattern": "a"}, ["PATTERN_ADDED"]),
+        ({"enum": ["a", "b"]}, {"enum": ["a"]}, ["ENUM_ARRAY_NARROWED"]),
+        ({"const": "a"}, {"enum": ["a", "b"]}, []),
+        (closed(a=TEXT), closed(a=TEXT, b=TEXT), []),
+        (
+            closed(a=TEXT),
+            {**closed(a=TEXT, b=TEXT), "required": ["b"]},
+            ["REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL"],
+        ),
+        (closed(a=TEXT), {**closed(a=TEXT, b={**TEXT, "default": ""}), "required": ["b"]}, []),
+        (closed(a=TEXT, b=TEXT), closed(a=TEXT), ["PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"]),
+        # What was not named could be anything.
+        ({"properties": {"a": TEXT}}, {"properties": {"a": TEXT, "b": TEXT}}, ["PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"]),
+        ({"properties": {"a": TEXT, "b": TEXT}}, {"properties": {"a": TEXT}}, []),
+        ({"type": "array", "items": WHOLE}, {"type": "array", "items": NUMBER}, []),
+        ({"type": "array", "items": NUMBER}, {"type": "array", "items": WHOLE}, ["TYPE_NARROWED"]),
+        ({"oneOf": [TEXT]}, {"oneOf": [TEXT, NUMBER]}, []),
+        ({"oneOf": [TEXT, NUMBER]}, {"oneOf": [TEXT]}, ["SUM_TYPE_NARROWED"]),
+        (TEXT, {"anyOf": [NUMBER, TEXT]}, []),
+        (TEXT, {"allOf": [TEXT, {"maxLength": 3}]}, ["PRODUCT_TYPE_EXTENDED"]),
+    ],
+)  # fmt: skip
+def test_changes_of_json_schemas(before: object, after: object, changes: list[str]) -> None:
+    assert change(before, after) == changes
+
+
+def test_a_json_schema_that_contains_itself_ends() -> None:
+    def tree(value: object) -> dict[str, object]:
+        return closed(value=value, left={"$ref": "#"}, right={"$ref": "#"})
+
+    assert change(tree(WHOLE), tree(NUMBER)) == []
+    assert set(change(tree(NUMBER), tree(WHOLE))) == {"TYPE_NARROWED"}
+
+
+def test_references_of_json_schemas_lead_somewhere() -> None:
+    address = Resolved(
+        "http://x/address.json", '{"type": "object", "definitions": {"street": {"type": "string"}}}'
+    )
+    parse("JSON", '{"$ref": "http://x/address.json#/definitions/street"}', [address])
+    for reference in (
+        "http://x/address.json#/definitions/town",
+        "http://x/other.json",
+        "#/definitions/a",
+        "#none",
+    ):
+        with pytest.raises(SchemaError):
+            parse("JSON", json.dumps({"$ref": reference}), [address])
+
+
+# -- Protobuf
+
+FULL = """syntax = "proto3";
+package x.y;
+
+import "google/protobuf/timestamp.proto";
+import "o.proto";
+option java_package = "a.b";
+
+message A {
+  reserved 10, 20 to 30;
+  reserved "old";
+  string s = 1 [deprecated = true];
+  repeated int32 n = 2;
+  map<string, .x.y.A.B> m = 3;
+  optional int64 q = 4;
+  oneof z {
+    .x.y.A.B b = 5;
+    .x.y.A.E e = 6;
+  }
+  .p.O o = 7;
+  message B {
+    .google.protobuf.Timestamp t = 1;
+  }
+  enum E {
+    reserved 5 to 9;
+    U = 0;
+    V = 1;
+  }
+}
+
+service S {
+  rpc Go (.x.y.A) returns (stream .x.y.A);
+}
+"""
+OTHER = Resolved("o.proto", 'syntax = "proto3"; package p; message O { int32 i = 1; }')
+OLDER = """syntax = "proto2";
+
+message A {
+  required string s = 1 [default = "x\\"y"];
+  optional bytes b = 2 [default = "\\001a"];
+  optional group G = 3 {
+    optional int32 i = 1;
+  }
+  repeated int32 p = 4 [packed = true];
+  extensions 100 to max;
+}
+
+extend .A {
+  optional int32 e = 100;
+}
+"""
+
+
+@pytest.mark.parametrize(("text", "used"), [(FULL, [OTHER]), (OLDER, [])], ids=["proto3", "proto2"])
+def test_protobuf_is_written_in_one_way_from_text_and_descriptor(text: str, used: list[Resolved]) -> None:
+    schema = parse("PROTOBUF", f"// a remark\n{text}".replace("\n  ", " "), used)
+    assert schema.canonical == text
+    descriptor = schema.rendered("serialized")
+    assert base64.b64decode(descriptor)
+    assert parse("PROTOBUF", descriptor, used).canonical == text
+
+
+def proto(body: str) -> str:
+    return f'syntax = "proto3"; message M {{ {body} }} message N {{ int32 i = 1; }} enum E {{ Z = 0; }}'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ("string s = 1;", "string t = 1;", []),
+        ("string s = 1;", "bytes s = 1;", []),
+        ("string s = 1;", "", []),
+        ("", "string s = 1;", []),
+        ("int32 i = 1;", "uint64 i = 1;", []),
+        ("int32 i = 1;", "E i = 1;", []),
+        ("int32 i = 1;", "sint32 i = 1;", ["FIELD_SCALAR_KIND_CHANGED"]),
+        ("int32 i = 1;", "N i = 1;", ["FIELD_KIND_CHANGED"]),
+        ("int32 i = 1;", "repeated int32 i = 1;", ["FIELD_NUMERIC_LABEL_CHANGED"]),
+        ("string s = 1;", "repeated string s = 1;", []),
+        ("N n = 1;", "M n = 1;", ["FIELD_NAMED_TYPE_CHANGED"]),
+        ("oneof o { int32 a = 1; int32 b = 2; }", "oneof o { int32 a = 1; }", ["ONEOF_FIELD_REMOVED"]),
+        ("oneof o { int32 a = 1; int32 b = 2; }", "oneof p { int32 a = 1; int32 b = 2; }", []),
+        ("int32 a = 1;", "oneof o { int32 a = 1; int32 b = 2; }", []),
+        ("int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }", ["MULTIPLE_FIELDS_MOVED_TO_ONEOF"]),
+    ],
+)  # fmt: skip
+def test_changes_of_protobuf_schemas(before: str, after: str, changes: list[str]) -> None:
+    reasons = parse("PROTOBUF", proto(after)).unreadable(parse("PROTOBUF", proto(before)))
+    assert [each.partition(":")[0] for each in reasons] == changes
+
+
+def test_a_removed_message_is_told() -> None:
+    before, after = (f'syntax = "proto3"; message A {{}} {more}' for more in ("message B {}", ""))
+    assert parse("PROTOBUF", after).unreadable(parse("PROTOBUF", before)) == ["MESSAGE_REMOVED: B"]
+
+
+@pytest.mark.parametrize(
+    "text", ["message {", 'import "none.proto";', "x", 'syntax = "proto3"; message A { B b = 1; }']
+)
+def test_what_is_no_protobuf_schema_is_told_with_its_place(text: str) -> None:
+    with pytest.raises(SchemaError, match=r"schema\.proto:1:|none\.proto"):
+        parse("PROTOBUF", text)
+
+
+@pytest.mark.parametrize("name", ["../o.proto", "/etc/o.proto", "a/../../o.proto"])
+def test_an_import_leads_into_no_other_folder(name: str) -> None:
+    with pytest.raises(SchemaError, match="no name of a file"):
+        parse("PROTOBUF", 'syntax = "proto3"; message A {}', [Resolved(name, OTHER.text)])
+
+
+def test_an_unknown_format_is_told() -> None:
+    with pytest.raises(SchemaError, match="AVRO, JSON, PROTOBUF"):
+        parse("THRIFT", "{}")
