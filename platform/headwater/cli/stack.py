@@ -73,6 +73,12 @@ def up(
     coordinator: Annotated[
         str | None, typer.Option(metavar="zookeeper|memory", help="Who keeps the shared state.")
     ] = None,
+    registry: Annotated[
+        bool | None, typer.Option("--registry/--no-registry", help="Start a schema registry, too.")
+    ] = None,
+    registry_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="The registry's port, 8081; 0 for any free one.")
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Start ZooKeeper and one or more brokers on this machine.
@@ -91,6 +97,7 @@ def up(
       headwater up
       headwater up --brokers 3 --set num.partitions=6
       headwater up --foreground --coordinator memory --port 0
+      headwater up --registry
     """
     if zookeeper is not None and coordinator is None:
         coordinator = "zookeeper"
@@ -102,6 +109,8 @@ def up(
         "stack.brokers": brokers,
         "stack.zookeeper": zookeeper,
         "stack.coordinator": coordinator,
+        "stack.registry": registry,
+        "stack.registry_port": registry_port,
     }
     loaded = load_settings(os.environ, flags)
     spec = stack_spec(loaded.settings, (data or data_dir(home)).absolute(), assignments or ())
@@ -229,6 +238,7 @@ def _problems(data: Path) -> list[str]:
 def _described(state: StackState) -> dict[str, object]:
     return {
         "bootstrap": state.bootstrap,
+        "registry": state.registry or None,
         "coordinator": state.coordinator,
         "zookeeper": state.zookeeper,
         "pid": state.pid,

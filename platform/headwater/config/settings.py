@@ -43,9 +43,17 @@ class StackSettings(_Section):
     brokers: Annotated[Whole, Field(ge=1, le=64)] = 1
     coordinator: Literal["zookeeper", "memory"] = "zookeeper"
     zookeeper: str = ""
+    registry: bool = False
+    registry_port: Annotated[Whole, Field(ge=0, le=65535)] = 8081
     zookeeper_heap_mb: Annotated[Whole, Field(ge=32)] = 128
     ready_timeout_s: Annotated[Decimal, Field(gt=0)] = 60
     stop_timeout_s: Annotated[Decimal, Field(gt=0)] = 30
+
+
+class RegistrySettings(_Section):
+    """The schema registry that jobs and commands ask."""
+
+    url: str = ""
 
 
 class SparkSettings(_Section):
@@ -119,6 +127,7 @@ class Settings(_Section):
 
     stack: StackSettings = StackSettings()
     broker: dict[str, str] = {}
+    registry: RegistrySettings = RegistrySettings()
     spark: SparkSettings = SparkSettings()
     jobs: JobSettings = JobSettings()
     quality: QualitySettings = QualitySettings()

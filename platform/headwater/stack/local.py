@@ -70,6 +70,9 @@ def differences(spec: StackSpec, running: StackState) -> list[tuple[str, object,
         differing.append(("stack.coordinator", spec.coordinator, f"the coordinator {running.coordinator}"))
     elif spec.zookeeper and (embeds or spec.zookeeper != running.zookeeper):
         differing.append(("stack.zookeeper", spec.zookeeper, f"ZooKeeper at {running.zookeeper}"))
+    has_registry = any(each.role == "registry" for each in running.members)
+    if spec.registry_port is not None and not has_registry:
+        differing.append(("stack.registry", "true", "no schema registry"))
     return differing
 
 
@@ -190,6 +193,12 @@ def known_bootstrap(home: Path) -> str:
     return state.bootstrap if state is not None else ""
 
 
+def known_registry(home: Path) -> str:
+    """The URL of the schema registry that runs in a home's stack; empty if none does."""
+    state = running_state(data_dir(home))
+    return state.registry if state is not None else ""
+
+
 def _complete(spec: StackSpec, before: StackState) -> StackState | None:
     """Makes a running stack start its missing processes; None if it ends meanwhile, as it does without any broker.
 
@@ -282,6 +291,8 @@ def _command(spec: StackSpec) -> list[str]:
     command += ["--data", str(spec.data), "--host", spec.host, "--port", str(spec.port)]
     command += ["--brokers", str(len(spec.broker_ids)), "--coordinator", spec.coordinator]
     command += ["--zookeeper", spec.zookeeper]
+    if spec.registry_port is not None:
+        command += ["--registry", "--registry-port", str(spec.registry_port)]
     properties = {BROKER_ID: str(spec.broker_ids[0]), **spec.properties}
     return command + [part for item in properties.items() for part in ("--set", "=".join(item))]
 

@@ -37,6 +37,7 @@ class StackSpec:
         zookeeper_heap_mb: The embedded ZooKeeper's heap.
         ready_timeout_s: How long ZooKeeper, and then each broker, may take.
         stop_timeout_s: How long a clean stop may take before a kill.
+        registry_port: Where a schema registry listens, 0 for any free port; None for none.
     """
 
     data: Path
@@ -49,6 +50,7 @@ class StackSpec:
     zookeeper_heap_mb: int
     ready_timeout_s: float
     stop_timeout_s: float
+    registry_port: int | None = None
 
     @property
     def embeds_zookeeper(self) -> bool:
@@ -103,6 +105,7 @@ def stack_spec(settings: Settings, data: Path, assignments: Iterable[str] = ()) 
         zookeeper_heap_mb=stack.zookeeper_heap_mb,
         ready_timeout_s=stack.ready_timeout_s,
         stop_timeout_s=stack.stop_timeout_s,
+        registry_port=stack.registry_port if stack.registry else None,
     )
 
 

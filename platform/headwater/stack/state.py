@@ -28,8 +28,8 @@ class Member:
     """One process of a stack.
 
     Attributes:
-        role: `zookeeper` or `broker`.
-        id: The broker's number; None for ZooKeeper.
+        role: `zookeeper`, `broker` or `registry`.
+        id: The broker's number; None for the others.
         address: The address that clients use; empty until it is ready.
         pid: Its process number.
         start_ticks: When that process started, so that a number used again is not mistaken for it.
@@ -48,6 +48,8 @@ class Member:
     @property
     def name(self) -> str:
         """Its name in messages."""
+        if self.role == "registry":
+            return "the schema registry"
         return "ZooKeeper" if self.id is None else f"{self.role} {self.id}"
 
     @property
@@ -97,6 +99,14 @@ class StackState:
     def bootstrap(self) -> str:
         """The addresses of the brokers that run, as a Kafka client takes them."""
         return ",".join(broker.address for broker in self.brokers if broker.condition == "up")
+
+    @property
+    def registry(self) -> str:
+        """The schema registry's URL; empty if there is none that runs."""
+        for member in self.members:
+            if member.role == "registry" and member.condition == "up":
+                return f"http://{member.address}"
+        return ""
 
     @property
     def missing(self) -> tuple[Member, ...]:

@@ -18,6 +18,7 @@ from headwater.stack.java import find_java
 from headwater.stack.logs import cannot_write
 from headwater.stack.ports import format_address, refusal
 from headwater.stack.processes import start_ticks
+from headwater.stack.registry import RegistryProcess
 from headwater.stack.spec import StackSpec
 from headwater.stack.state import (
     START_MISSING,
@@ -73,6 +74,9 @@ class Supervisor:
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._brokers: list[BrokerProcess] = []
         self._ended: list[Member] = []
+        self._registry: RegistryProcess | None = None
+        self._registry_due_s: float | None = None
+        self._registry_pause_s = 0.0
         self._ready_at_ms = 0
         self._zookeeper_started_s = 0.0
         self._zookeeper_due_s: float | None = None
@@ -122,6 +126,10 @@ class Supervisor:
             self._brokers.append(broker)
             self._write_state()
         self._await_brokers(wake_fd)
+        if self._spec.registry_port is not None and not self._interrupted():
+            self._registry = RegistryProcess(self._spec, [broker.address for broker in self._brokers])
+            self._registry.start()
+            self._registry.await_ready(self._spec.ready_timeout_s, self._interrupted)
 
     def _start_zookeeper(self) -> str:
         """Bring the shared state up; returns its address, empty for the memory coordinator."""
@@ -216,7 +224,10 @@ class Supervisor:
         while not self._interrupted():
             fds = [os.pidfd_open(process.pid) for process in self._running()]
             starting = [broker.stdout_fd for broker in self._brokers if not broker.address]
-            due_s = self._zookeeper_due_s
+            if self._registry is not None and self._registry_due_s is None and not self._registry.address:
+                starting.append(self._registry.stdout_fd)
+            due = [each for each in (self._zookeeper_due_s, self._registry_due_s) if each is not None]
+            due_s = min(due, default=None)
             try:
                 timeout_s = None if due_s is None else max(due_s - time.monotonic(), 0.0)
                 select.select([wake_fd, *fds, *starting], [], [], timeout_s)
@@ -230,6 +241,8 @@ class Supervisor:
     def _look_after_children(self) -> None:
         if self._zookeeper is not None and self._zookeeper.process.poll() is not None:
             self._look_after_zookeeper(self._zookeeper)
+        if self._registry is not None:
+            self._look_after_registry(self._registry)
         if [broker for broker in self._brokers if not broker.address and broker.read_ready()]:
             self._write_state()
         for broker in [broker for broker in self._brokers if broker.process.poll() is not None]:
@@ -288,9 +301,37 @@ class Supervisor:
             self._tell("ZooKeeper runs again")
         self._write_state()
 
+    def _look_after_registry(self, registry: RegistryProcess) -> None:
+        """Start the schema registry again if it has ended: its schemas are in the brokers."""
+        now = time.monotonic()
+        if self._registry_due_s is None:
+            if not registry.address and registry.read_ready():
+                self._registry_pause_s = 0.0
+                self._tell("the schema registry runs again")
+                self._write_state()
+            if registry.process.poll() is None:
+                return
+            registry.address = ""
+            again = f"again in {self._registry_pause_s:.0f} s" if self._registry_pause_s else "again"
+            if self._registry_pause_s <= 2 * _FIRST_PAUSE_S:  # reported once: later failures are the same
+                self._tell(f"{registry.failure()}; it is started {again}")
+            self._registry_due_s = now + self._registry_pause_s
+            self._registry_pause_s = min(max(2 * self._registry_pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        if now < self._registry_due_s:
+            return
+        self._registry_due_s = None
+        try:
+            registry.start()
+        except UserError as error:  # its log cannot be written
+            self._tell(str(error))
+            self._registry_due_s = time.monotonic() + self._registry_pause_s
+        self._write_state()
+
     def _running(self) -> list[subprocess.Popen[bytes]]:
         """The children that have not been found ended."""
         processes = [broker.process for broker in self._brokers]
+        if self._registry is not None and self._registry_due_s is None:
+            processes.append(self._registry.process)
         if self._zookeeper is None or self._zookeeper_due_s is not None:
             return processes
         return [*processes, self._zookeeper.process]
@@ -302,6 +343,8 @@ class Supervisor:
         requests = self._stop_requests
         deadline = time.monotonic() + self._spec.stop_timeout_s
         groups = [[broker.process for broker in self._brokers]]
+        if self._registry is not None:
+            groups.insert(0, [self._registry.process])
         if self._zookeeper is not None and self._zookeeper.is_started:
             groups.append([self._zookeeper.process])
         for processes in groups:
@@ -323,6 +366,8 @@ class Supervisor:
             )
         members += [_member("broker", each.id, each.address, each.process.pid) for each in self._brokers]
         members += self._ended
+        if self._registry is not None:
+            members.append(_member("registry", None, self._registry.address, self._registry.process.pid))
         try:
             self._replace_state(tuple(members))
             self._is_state_stale = False
