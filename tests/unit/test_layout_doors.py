@@ -15,7 +15,7 @@ _TOUCHING = {
     "read_bytes", "read_text", "readlink", "rename", "rglob", "rmdir", "samefile", "stat", "symlink_to", "touch",
     "unlink", "write_bytes", "write_text",
 }  # fmt: skip
-_OTHER_USES = {"quality/validation.py", "spark/python_daemon.py"}
+_OTHER_USES = {"quality/validation.py", "sources/registered.py", "spark/python_daemon.py"}
 """Import `os` for its environment, and `io` for bytes in memory."""
 _OF_THE_JVM = {"_gateway", "_jc", "_jdf", "_jreader", "_jsc", "_jsparkSession", "_jsq", "_jvm", "_jwrite"}
 _PRIVATE = (

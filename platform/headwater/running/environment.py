@@ -13,7 +13,7 @@ from headwater.config.shipped import shipped_dir
 from headwater.errors import UsageError
 from headwater.running.clusters import Clusters, all_need_default
 from headwater.running.leases import lease_factory
-from headwater.stack.local import data_dir
+from headwater.stack.local import data_dir, known_registry
 from headwater.stack.packages import modules_beside
 from headwater.stack.session import spark_session
 from headwater.stack.state import running_state
@@ -28,6 +28,7 @@ from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.planning import AbsentJob
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.reader import KafkaSources
+from headwater_streams.sources.registered import ADDRESS
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
@@ -77,6 +78,7 @@ def open_environment(
     Raises:
         UserError: No broker is named and no stack runs, or `client` is wrong; Java or a jar is missing.
     """
+    _name_registry(home)
     clusters = Clusters(home, bootstrap)
     if needs_broker and all_need_default(jobs):
         clusters.require_default()
@@ -91,6 +93,13 @@ def open_environment(
     spark = spark_session(home, app_name=app_name, master=master, modules=beside, is_brief=is_brief)
     context = StageContext(spark, Home(home.resolve()), record_source(named, home, spark))
     return JobEnvironment(context, lease_factory(home, zookeeper, clusters.of), address)
+
+
+def _name_registry(home: Path) -> None:
+    """Names the registry to inputs with `registry=True`: that of the environment, of the settings, or of the stack."""
+    address = load_settings(os.environ).settings.registry.url or known_registry(home)
+    if address:
+        os.environ.setdefault(ADDRESS, address)
 
 
 def record_source(named: Callable[[str], KafkaCluster], home: Path, spark: "SparkSession") -> KafkaSources:

@@ -14,10 +14,11 @@ from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.event_time import event_time_of
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
 from headwater_streams.sources.protobuf_value import Protobuf
+from headwater_streams.sources.registered import Registered, registered
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 _CLUSTER = re.compile(r"[a-z][a-z0-9_-]*")
-Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Protobuf | Parser
+Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Protobuf | Parser | Registered
 _NAMED: Mapping[str, Csv | Parser | None] = {"json": None, "csv": Csv(), "access": ACCESS, "syslog": SYSLOG}
 OFFSETS_PER_BATCH = 1_000_000
 """A batch takes a quarter of a second besides its rows; half a million rows take one second. Nexmark's 1.84 million
@@ -89,7 +90,7 @@ class TopicInput:
                 "hw.csv(...), hw.avro(...), hw.protobuf(...), hw.access_log(...), hw.syslog(...), hw.key_value(...), "
                 "hw.template(...)"
             )
-        form = self.value_format
+        form = self._declared_format
         if form is None or isinstance(form, Csv):
             if self.schema is None:
                 raise JobDefinitionError(
@@ -124,7 +125,17 @@ class TopicInput:
 
     @property
     def value_format(self) -> Csv | Avro | Protobuf | Parser | None:
-        """The format of the values; None for JSON."""
+        """The format of the values; None for JSON. A registry is asked, where their schemas are in one.
+
+        Raises:
+            JobDefinitionError: The registry does not know the subject.
+            UnavailableError: It does not answer.
+        """
+        form = self._declared_format
+        return form.resolved if isinstance(form, Registered) else form
+
+    @property
+    def _declared_format(self) -> Csv | Avro | Protobuf | Parser | Registered | None:
         return _NAMED[self.format] if isinstance(self.format, str) else self.format
 
 
@@ -173,12 +184,27 @@ def topic(
     max_ahead: str = "1 day",
     max_offsets_per_batch: int = OFFSETS_PER_BATCH,
     cluster: str | None = None,
+    registry: bool | str = False,
+    subject: str | None = None,
 ) -> TopicInput:
     """Declares a topic, or several with values alike, as an input; see `TopicInput` for the arguments.
 
     `cluster="payments"` reads from the brokers of `[cluster.payments]` in the settings, in place of those of `[client]`
     and `--bootstrap`. Ledger, `_topic` and commands call such a topic `payments:orders`.
+
+    `registry=True` takes the columns from the newest Avro or Protobuf schema of the subject `NAME-value`, or of
+    `subject=`, in the schema registry of the settings, of the running stack, or of `registry="http://HOST:PORT"`.
+    Values begin with the header of Confluent's wire format, and are read by the schemas that they were written with.
+    The registry is asked when the job is planned, and once for each id that is new.
     """
+    if registry:
+        if schema is not None or format != "json":
+            raise JobDefinitionError(
+                f"topic {name!r}: the registry says the columns and the format; leave schema= and format= out"
+            )
+        format = registered(name, registry, subject)  # noqa: A001
+    elif subject is not None:
+        raise JobDefinitionError(f"topic {name!r}: subject= is for registry=True")
     if cluster is not None:
         name, *others = (f"{cluster}:{each}" for each in (name, *more))
         more = tuple(others)

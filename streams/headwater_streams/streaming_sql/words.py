@@ -2,7 +2,9 @@
 
 import re
 
-_ARGUMENTS = "event_time|watermark|schema|within|columns|header|origin|max_ahead|format|cluster"
+_ARGUMENTS = (
+    "event_time|watermark|schema|within|columns|header|origin|max_ahead|format|cluster|registry|subject"
+)
 # The order matters: an earlier pattern is longer, or is part of a later one.
 _REPLACEMENTS = [
     (re.compile(pattern), replacement)

@@ -1,0 +1,204 @@
+"""A topic whose values' schemas are in a registry: the declaration, and the format that it comes to.
+
+The columns are those of the subject's newest version when the job is planned. A value that was written with another
+version is read as that one, as far as its format allows: what its writer did not know has its default. So a job goes on
+while producers move to a newer version, and takes that version's columns when it is started again.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+from headwater_streams.base.errors import JobDefinitionError, UnavailableError
+from headwater_streams.sources.avro_value import Avro, avro
+from headwater_streams.sources.protobuf_value import Protobuf
+from headwater_streams.sources.registry_client import (
+    NoRegistryError,
+    RefusedByRegistryError,
+    RegistryClient,
+)
+
+ADDRESS = "HEADWATER_REGISTRY_URL"
+"""The environment variable of the registry's URL; commands set it from the settings and the running stack."""
+
+_log = logging.getLogger(__name__)
+_NAMED = ("record", "enum", "fixed", "error")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """Values that begin with the header of Confluent's wire format, their schemas in a registry.
+
+    Attributes:
+        subject: The subject of the values.
+        url: The registry; empty for that of the environment.
+        ask: Asks a registry, in place of HTTP.
+    """
+
+    name: ClassVar[str] = "registry"
+
+    subject: str
+    url: str = ""
+    ask: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def resolved(self) -> Avro | Protobuf:
+        """The format of the subject's newest version.
+
+        Raises:
+            JobDefinitionError: There is no such subject, no registry is named, or its format has no columns.
+            UnavailableError: The registry does not answer.
+        """
+        try:
+            newest = self._ask("GET", "subjects", self.subject, "versions", "latest")
+            kind = newest.get("schemaType") or "AVRO"
+            if kind == "AVRO":
+                return avro(self._with_references(newest), writers=partial(self._writer, newest))
+            if kind == "PROTOBUF":
+                return self._protobuf(newest)
+        except RefusedByRegistryError as error:
+            raise JobDefinitionError(
+                f"registry=: subject {self.subject}: {error}; register its schema with headwater registry register"
+            ) from error
+        except NoRegistryError as error:
+            raise UnavailableError(f"registry=: {error}") from error
+        raise JobDefinitionError(
+            f"registry=: subject {self.subject} has schemas of type {kind}, and jobs read AVRO and PROTOBUF by them"
+        )
+
+    def _writer(self, known: Mapping[str, Any], number: int) -> str:
+        """The schema of an id; what it changes against the one that the job was planned with is logged."""
+        schema = self._ask("GET", "schemas", "ids", str(number))
+        changes = changed_fields(known, schema)
+        if changes:
+            _log.warning(
+                f"values with schema {number} of subject {self.subject} arrive, and the job has {known['id']}: "
+                f"{changes}; a job that is started again has the columns of the newest version"
+            )
+        return self._with_references(schema)
+
+    def _with_references(self, schema: Mapping[str, Any]) -> str:
+        """An Avro schema that holds those which it uses."""
+        named: dict[str, Any] = {}
+        self._collect(schema, named)
+        return json.dumps(inlined(json.loads(schema["schema"]), named))
+
+    def _collect(self, schema: Mapping[str, Any], named: dict[str, Any]) -> None:
+        for each in schema.get("references") or ():
+            used = self._ask(
+                "GET", "subjects", each["subject"], "versions", str(each["version"]), deleted=True
+            )
+            self._collect(used, named)
+            named[each["name"]] = json.loads(used["schema"])
+
+    def _protobuf(self, schema: Mapping[str, Any]) -> Protobuf:
+        import base64
+
+        from google.protobuf import descriptor_pb2
+
+        files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+
+        def add(version: Mapping[str, Any], name: str) -> None:
+            for each in version.get("references") or ():
+                place = ("subjects", each["subject"], "versions", str(each["version"]))
+                add(self._ask("GET", *place, deleted=True, format="serialized"), each["name"])
+            file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(version["schema"]))
+            file.name = name
+            for dependency in file.dependency:
+                if dependency.startswith("google/protobuf/") and dependency not in files:
+                    files[dependency] = _well_known(dependency)
+            files[name] = file
+
+        place = ("subjects", self.subject, "versions", str(schema["version"]))
+        add(self._ask("GET", *place, format="serialized"), "value.proto")
+        value = files["value.proto"]
+        message = f"{value.package}." if value.package else ""
+        if not value.message_type:
+            raise JobDefinitionError(
+                f"registry=: subject {self.subject} has no message, so it has no columns"
+            )
+        descriptors = descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
+        return Protobuf(descriptors, message + value.message_type[0].name, header=True)
+
+    @property
+    def _ask(self) -> Callable[..., Any]:
+        if self.ask is not None:
+            return self.ask
+        address = self.url or os.environ.get(ADDRESS, "")
+        if not address:
+            raise JobDefinitionError(
+                f"registry=True: no registry is known: start one with headwater up --registry, set registry.url, or "
+                f"{ADDRESS}=http://HOST:PORT"
+            )
+        try:
+            return RegistryClient(address).ask
+        except ValueError as error:
+            raise JobDefinitionError(f"registry=: {error}") from error
+
+
+def registered(topic: str, registry: bool | str, subject: str | None = None) -> Registered:
+    """The format of a topic whose schemas are in a registry, by Confluent's way to name subjects."""
+    return Registered(subject or f"{topic}-value", registry if isinstance(registry, str) else "")
+
+
+def inlined(schema: Any, named: Mapping[str, Any]) -> Any:
+    """An Avro schema in which each schema that it uses by name stands where it is used first."""
+    waiting = dict(named)
+
+    def walk(value: Any, namespace: str) -> Any:
+        if isinstance(value, str):
+            full = value if "." in value or not namespace else f"{namespace}.{value}"
+            used = waiting.pop(full, None) or waiting.pop(value, None)
+            return value if used is None else walk({"namespace": "", **used}, "")
+        if isinstance(value, list):
+            return [walk(each, namespace) for each in value]
+        if not isinstance(value, dict):
+            return value
+        own = dict(value)
+        if own.get("type") in _NAMED:
+            before, dot, _ = str(own.get("name", "")).rpartition(".")
+            namespace = before if dot else own.get("namespace", namespace)
+        for name in ("items", "values"):
+            if name in own:
+                own[name] = walk(own[name], namespace)
+        if isinstance(own.get("type"), (dict, list)) or own.get("type") in waiting:
+            own["type"] = walk(own["type"], namespace)
+        if "fields" in own:
+            own["fields"] = [{**each, "type": walk(each["type"], namespace)} for each in own["fields"]]
+        return own
+
+    return walk(schema, "")
+
+
+def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What a version of a schema changes of the columns, in words; empty if they are the same."""
+    old, new = _fields(before), _fields(now)
+    parts = [f"{name} is new" for name in new if name not in old]
+    parts += [f"{name} is gone" for name in old if name not in new]
+    parts += [f"{name} has another type" for name in new if name in old and new[name] != old[name]]
+    return ", ".join(parts)
+
+
+def _fields(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of an Avro schema; of another format none, as its text is not JSON."""
+    try:
+        value = json.loads(schema["schema"])
+    except ValueError:
+        return {}
+    return {each["name"]: each["type"] for each in value.get("fields", ())} if isinstance(value, dict) else {}
+
+
+def _well_known(name: str) -> Any:
+    """A file that Google's library brings."""
+    from importlib import import_module
+
+    from google.protobuf import descriptor_pb2
+
+    module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    file = descriptor_pb2.FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(file)
+    return file
