@@ -62,6 +62,8 @@ class LogConfig:
     segment_jitter_ms: int = 0
     segment_ms: int = 168 * _HOUR_MS
     unclean_leader_election_enable: bool = False
+    confluent_key_schema_validation: bool = False
+    confluent_value_schema_validation: bool = False
     acks_fsync: bool = False
     expose: str = "written"
 
@@ -370,6 +372,17 @@ _KEYS = (
         "unclean.leader.election.enable",
         "unclean.leader.election.enable",
         "Whether a replica that is behind may become leader when no other is left.",
+    ),
+    *(
+        ConfigKey(
+            f"confluent.{part}.schema.validation",
+            None,
+            "BOOLEAN",
+            _anything,
+            f"Whether a record's {part} must begin with the id of a schema of the subject TOPIC-{part}, as "
+            "confluent.schema.registry.url knows it; the meaning is that of Confluent Server.",
+        )
+        for part in ("key", "value")
     ),
     _boolean("acks.fsync", "acks.fsync", "Whether acks=all is answered only after an fsync."),
     ConfigKey(

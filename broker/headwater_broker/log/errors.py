@@ -70,6 +70,10 @@ class CoordinatorFencedError(ProducerStateError):
     """A newer transaction coordinator has written a marker for this producer."""
 
 
+class SchemasUnavailableError(LogError):
+    """It is not known yet whether a subject has the id of a schema; the same batch may be taken a little later."""
+
+
 class OffsetOutOfRangeError(LogError):
     """The offset is before the log's start or past its end.
 

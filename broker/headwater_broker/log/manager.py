@@ -25,6 +25,7 @@ from headwater_broker.log.move import Move
 from headwater_broker.log.partition import PartitionLog
 from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.recovery import LogLoader
+from headwater_broker.log.schema_ids import SchemaIds
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class LogManager:
         producer_id_expiration_ms: int = 86_400_000,
         producer_id_check_interval_ms: int = 600_000,
         cleaner: CleanerConfig | None = None,
+        schema_ids: SchemaIds | None = None,
     ) -> None:
         """Takes the settings; `load` does the work.
 
@@ -81,9 +83,11 @@ class LogManager:
             producer_id_expiration_ms: Kafka's producer.id.expiration.ms.
             producer_id_check_interval_ms: Kafka's producer.id.expiration.check.interval.ms.
             cleaner: How much the compaction of one log may take.
+            schema_ids: Who knows the ids of schemas, for topics that ask for them.
         """
 
         self._paths = directories
+        self._schema_ids = schema_ids
         self._config_for = config_for
         self._clock = clock or SystemClock()
         self._fs = fs or OsFileSystem()
@@ -277,6 +281,7 @@ class LogManager:
                 f"cannot read {path}/{checkpoints.PARTITION_METADATA}: {error.strerror or error}"
             )
         log = PartitionLog(*key, topic_id, path, config, loaded, fs=self._fs, now_ms=now_ms)
+        log.schema_ids = self._schema_ids
         if log.offline is None and config.expose == "flushed":
             with suppress(PartitionOfflineError):  # the log says so
                 log.flush()

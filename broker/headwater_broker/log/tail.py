@@ -32,6 +32,7 @@ from headwater_broker.log.batch import (
     NO_TIMESTAMP,
     PRODUCER_EPOCH,
     PRODUCER_ID,
+    RECORD_COUNT,
     SIZE_BEFORE_LENGTH_BYTES,
     STAMP,
     TRANSACTIONAL,
@@ -57,6 +58,7 @@ from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recompression import recompressed, target_of
 from headwater_broker.log.recovery import LoadedLog
 from headwater_broker.log.results import Appended
+from headwater_broker.log.schema_ids import SchemaIds, check_schema_ids
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.validation import (
@@ -74,6 +76,9 @@ _PLAIN = Struct(">qi4xBIhiqqqhii")
 
 _MOST_AT_ONCE = 20_000 if IS_COMPILED else 500
 """So many records of a batch are checked before others may have their turn."""
+
+_SCHEMA_COSTS = 4_000
+"""What it costs to look for a record's ids of schemas, in bytes that could be decompressed in that time."""
 
 _COMPRESSION_COSTS = 32
 """What it costs to compress a byte anew, in bytes that could be decompressed in that time."""
@@ -111,6 +116,7 @@ class LogTail:
         self._fs = fs
         self._health = Health(f"{topic}-{partition}")
         self.write_error: PartitionOfflineError | None = None
+        self.schema_ids: SchemaIds | None = None
         self.configure(config)
         self._adopt(loaded, now_ms)
 
@@ -169,8 +175,21 @@ class LogTail:
         )
         self._demands = Demands(self._needs_keys)
         self._target = target_of(config)
+        asks_key, asks_value = (
+            config.confluent_key_schema_validation,
+            config.confluent_value_schema_validation,
+        )
+        self._subjects = (
+            f"{self.topic}-key" if asks_key else None,
+            f"{self.topic}-value" if asks_value else None,
+        )
+        self._asks_schemas = asks_key or asks_value
         self._looks_into_batches = (
-            self._needs_keys or self._stamps_time or self._bounds_time or self._target is not None
+            self._needs_keys
+            or self._stamps_time
+            or self._bounds_time
+            or self._target is not None
+            or self._asks_schemas
         )
         self._exposes_written = config.expose == "written"
 
@@ -312,6 +331,10 @@ class LogTail:
             raise InvalidTimestampError(
                 f"timestamp {greatest_ms} is no time in milliseconds: the greatest is {GREATEST_TIMESTAMP_MS}"
             )
+        if self._asks_schemas:
+            if allowance is not None:
+                allowance.spend(_SCHEMA_COSTS * header[RECORD_COUNT])
+            check_schema_ids(records, header, self._subjects, self.schema_ids)
         if self._target is not None:
             if allowance is not None:
                 allowance.spend(_COMPRESSION_COSTS * len(records))

@@ -44,6 +44,7 @@ from headwater_broker.server.node import Node
 from headwater_broker.server.produce import ProduceHandler
 from headwater_broker.server.quotas import Meter
 from headwater_broker.server.sasl import SaslSettings
+from headwater_broker.server.schema_ids import RegistryIds
 from headwater_broker.server.security import ClientConfigs, SecurityState
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.slices import Pieces
@@ -300,6 +301,9 @@ class _Starting:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
             producer_id_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
             cleaner=_cleaner_config(settings),
+            schema_ids=RegistryIds(registry)
+            if (registry := settings.confluent_schema_registry_url)
+            else None,
         )
         started = time.monotonic()
         manager.load()

@@ -55,6 +55,8 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (log.InvalidTransactionStateError, ErrorCode.invalid_txn_state),
     (log.CoordinatorFencedError, ErrorCode.transaction_coordinator_fenced),
     (log.OffsetOutOfRangeError, ErrorCode.offset_out_of_range),
+    # A code that every producer sends again for; Kafka has none for this.
+    (log.SchemasUnavailableError, ErrorCode.not_enough_replicas),
     (log.PartitionOfflineError, ErrorCode.kafka_storage_error),
     (log.InvalidConfigError, ErrorCode.invalid_config),
     (log.LogError, ErrorCode.unknown_server_error),

@@ -76,6 +76,10 @@ PROPERTIES: Mapping[str, Property] = {
         _boolean("allow.everyone.if.no.acl.found", "Whether all may do all with what no ACL is about."),
         _text("authorizer.class.name", "Kafka's AclAuthorizer, which is in force in any case, and no other."),
         _boolean("auto.create.topics.enable", "Whether asking for a topic that is not there creates it."),
+        _text(
+            "confluent.schema.registry.url",
+            "The schema registry that knows the ids of schemas, for topics with confluent.value.schema.validation.",
+        ),
         _int("connection.failed.authentication.delay.ms", 0, "How long a failed authentication is not told."),
         _long("connections.max.idle.ms", 1, "How long a silent connection is kept."),
         _long("connections.max.reauth.ms", 0, "How long a SASL session lasts without authenticating again."),
