@@ -58,6 +58,7 @@ VERBS = {
     "topics": Verb("topics", "List, create, describe, alter and delete topics.", _DATA),
     "produce": Verb("produce", "Send lines from standard input or a file to a topic.", _DATA),
     "ship": Verb("ship", "Follow log files and syslog into a topic.", _DATA),
+    "mirror": Verb("mirror", "Copy topics from one cluster into another.", _DATA),
     "consume": Verb("consume", "Print the records of a topic.", _DATA),
     "replay": Verb("replay", "Send rows of a table or a file to a topic again.", _DATA),
     "groups": Verb("groups", "List consumer groups, show their lag, reset their offsets.", _DATA),

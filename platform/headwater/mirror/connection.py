@@ -1,0 +1,163 @@
+"""A connection that fetches and produces whole batches, which no client library hands out."""
+
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+
+from headwater.mirror.errors import AwayError, MirrorError
+from headwater.mirror.login import exchange, require_known, tls_context
+from headwater_broker.wire.codec import build, message_type
+from headwater_broker.wire.errors import MalformedFrame
+from headwater_broker.wire.reader import read_message
+from headwater_streams.sources.kafka_cluster import KafkaCluster
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 0, 1, 2, 3, 22
+_HANDSHAKE, _AUTHENTICATE = 17, 36
+_VERSIONS = {
+    PRODUCE: ("produce", 8),
+    FETCH: ("fetch", 11),
+    LIST_OFFSETS: ("list_offsets", 5),
+    METADATA: ("metadata", 8),
+    INIT_PRODUCER_ID: ("init_producer_id", 1),
+    _HANDSHAKE: ("sasl_handshake", 1),
+    _AUTHENTICATE: ("sasl_authenticate", 1),
+}
+"""The last versions without tagged fields, but for the oldest of them every broker since Kafka 2.4 has them all."""
+
+_CLIENT = b"headwater-mirror"
+_TIMEOUT_S = 30.0
+_CONNECT_S = 10.0
+_MOST_BYTES = 1 << 30
+_ALL = -1
+"""Acknowledged by all replicas that are in sync."""
+_PRODUCE_MS = 20_000
+
+
+class Connection:
+    """One connection to one broker. Requests are answered in their order; several may be under way."""
+
+    def __init__(self, cluster: KafkaCluster, host: str, port: int) -> None:
+        """Connects, and logs in.
+
+        Raises:
+            AwayError: Nothing answers there.
+            MirrorError: The broker refuses the login.
+        """
+        login = cluster.login
+        require_known(login, cluster.section)
+        self.place = f"{host}:{port}"
+        self._under_way: list[int] = []
+        self._correlation = 0
+        context = tls_context(login, cluster.section)
+        try:
+            self._socket = socket.create_connection((host, port), timeout=_CONNECT_S)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+            self._socket.settimeout(_TIMEOUT_S)
+        except ssl.SSLCertVerificationError as error:
+            raise MirrorError(
+                f"{self.place}: its certificate is not trusted: {error.verify_message}"
+            ) from error
+        except OSError as error:
+            raise AwayError(f"no broker answers at {self.place}") from error
+        if login.has_sasl:
+            self._log_in(cluster)
+
+    def _log_in(self, cluster: KafkaCluster) -> None:
+        login = cluster.login
+        try:
+            answer = self.ask(_HANDSHAKE, mechanism=login.mechanism)
+            steps = exchange(login)
+            token = next(steps)
+            while not answer.error_code:
+                answer = self.ask(_AUTHENTICATE, auth_bytes=token)
+                if answer.error_code:
+                    break
+                token = steps.send(answer.auth_bytes)
+        except StopIteration:
+            return
+        except (ValueError, KeyError) as error:
+            raise MirrorError(f"{self.place}: the login of {login.username} failed: {error}") from error
+        what = getattr(answer, "error_message", None) or f"it does not offer {login.mechanism}"
+        raise MirrorError(
+            f"{self.place} refuses {login.username}: {what}; {cluster.section}.sasl_username and sasl_password say who "
+            "logs in"
+        )
+
+    def ask(self, api: int, **fields: Any) -> Any:
+        """Sends a request and waits for its answer, which must be the next one."""
+        self.send(api, **fields)
+        return self.receive()
+
+    def send(self, api: int, **fields: Any) -> None:
+        """Sends a request."""
+        name, version = _VERSIONS[api]
+        body = BytesIO()
+        request_type = message_type(name, version, "request")
+        entity_writer(request_type)(body, build(request_type, fields))
+        self._send(api, version, [body.getvalue()])
+
+    def produce(self, batches: Sequence[tuple[str, int, bytes | bytearray]]) -> None:
+        """Sends batches: topic, partition and bytes of each; at most one for a partition, as brokers want it."""
+        by_topic: dict[str, list[tuple[int, bytes | bytearray]]] = {}
+        for topic, partition, data in batches:
+            by_topic.setdefault(topic, []).append((partition, data))
+        parts: list[bytes | bytearray] = [struct.pack(">hhii", -1, _ALL, _PRODUCE_MS, len(by_topic))]
+        for topic, partitions in by_topic.items():
+            name = topic.encode()
+            parts.append(struct.pack(f">h{len(name)}si", len(name), name, len(partitions)))
+            for partition, data in partitions:
+                parts += (struct.pack(">ii", partition, len(data)), data)
+        self._send(PRODUCE, _VERSIONS[PRODUCE][1], parts)
+
+    def _send(self, api: int, version: int, parts: Sequence[bytes | bytearray]) -> None:
+        self._correlation += 1
+        header = struct.pack(f">hhih{len(_CLIENT)}s", api, version, self._correlation, len(_CLIENT), _CLIENT)
+        size = len(header) + sum(map(len, parts))
+        try:
+            self._socket.sendall(b"".join((struct.pack(">i", size), header, *parts)))
+        except OSError as error:
+            raise AwayError(f"{self.place} went away") from error
+        self._under_way.append(api)
+
+    def receive(self) -> Any:
+        """The next answer.
+
+        Raises:
+            AwayError: The broker went away, or answers something else.
+        """
+        name, version = _VERSIONS[self._under_way.pop(0)]
+        try:
+            (size,) = struct.unpack(">i", self._exactly(4))
+            if not 4 <= size <= _MOST_BYTES:
+                raise AwayError(f"{self.place} does not speak Kafka's protocol")
+            frame = self._exactly(size)
+            return read_message(message_type(name, version, "response"), frame, 4)
+        except (OSError, MalformedFrame) as error:
+            raise AwayError(f"{self.place} went away") from error
+
+    def _exactly(self, size: int) -> memoryview:
+        data = memoryview(bytearray(size))
+        at = 0
+        while at < size:
+            count = self._socket.recv_into(data[at:])
+            if not count:
+                raise ConnectionResetError
+            at += count
+        return data
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._socket.close()
+
+
+def passes(code: ErrorCode) -> bool:
+    """Whether a broker's error is one that passes by itself."""
+    return code.retriable and code is not ErrorCode.corrupt_message

@@ -1,0 +1,186 @@
+"""One of the two clusters: who leads which partition, where partitions begin and end, and an admin client."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from headwater.errors import UserError
+from headwater.mirror.connection import INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, Connection, passes
+from headwater.mirror.errors import AwayError, MirrorError
+from headwater_streams.base.errors import RefusedError
+from headwater_streams.sources.kafka_cluster import KafkaCluster
+from headwater_streams.sources.topic_metadata import new_client
+
+EARLIEST, LATEST = -2, -1
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A cluster as its brokers describe it.
+
+    Attributes:
+        cluster_id: Its id.
+        brokers: Their addresses.
+        leaders: By topic and partition; a partition that nobody leads now is there with -1.
+    """
+
+    cluster_id: str
+    brokers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    leaders: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
+class End:
+    """A cluster that is mirrored, or one that is mirrored into. For one thread."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.layout = Layout("")
+        self._connections: dict[int, Connection] = {}
+        self._any: Connection | None = None
+        self._admin: Any = None
+
+    def refresh(self) -> Layout:
+        """Asks any of its brokers what there is.
+
+        Raises:
+            AwayError: None answers.
+        """
+        if self._any is None:
+            self._any = self._first()
+        try:
+            answer = self._any.ask(
+                METADATA,
+                topics=None,
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+        except AwayError:
+            self._any.close()
+            self._any = None
+            raise
+        if not answer.cluster_id:
+            raise MirrorError(
+                f"{self.cluster.bootstrap} has no cluster id: its brokers are too old to be mirrored"
+            )
+        self.layout = Layout(
+            answer.cluster_id,
+            {each.node_id: (each.host, each.port) for each in answer.brokers},
+            {
+                topic.name: {each.partition_index: each.leader_id for each in topic.partitions}
+                for topic in answer.topics
+                if not topic.error_code
+            },
+        )
+        return self.layout
+
+    def _first(self) -> Connection:
+        reached: AwayError | None = None
+        for address in self.cluster.bootstrap.split(","):
+            host, _, port = address.strip().rpartition("://")[2].rpartition(":")
+            if not port.isdecimal():
+                raise UserError(f"{address} is no address of a broker: give HOST:PORT")
+            try:
+                return Connection(self.cluster, host.strip("[]"), int(port))
+            except AwayError as error:
+                reached = error
+        raise reached or AwayError("no broker is named")
+
+    def leader(self, place: Place) -> int:
+        """Who leads a partition; -1 where nobody does."""
+        return self.layout.leaders.get(place[0], {}).get(place[1], -1)
+
+    def connection(self, broker: int) -> Connection:
+        """The connection to a broker.
+
+        Raises:
+            AwayError: It is not there.
+        """
+        if broker not in self._connections:
+            if broker not in self.layout.brokers:
+                raise AwayError(f"broker {broker} of {self.cluster.bootstrap} is away")
+            self._connections[broker] = Connection(self.cluster, *self.layout.brokers[broker])
+        return self._connections[broker]
+
+    def offsets(self, places: Iterable[Place], which: int, *, committed: bool = False) -> dict[Place, int]:
+        """Where partitions begin (`EARLIEST`) or end (`LATEST`); those without a leader are left out.
+
+        Args:
+            places: The partitions.
+            which: Which end.
+            committed: Whether the end is that of what is committed of transactions.
+
+        Raises:
+            AwayError: A leader does not answer.
+        """
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for place in places:
+            leader = self.leader(place)
+            if leader >= 0:
+                by_leader.setdefault(leader, {}).setdefault(place[0], []).append(place[1])
+        found: dict[Place, int] = {}
+        for leader, topics in by_leader.items():
+            answer = self.connection(leader).ask(
+                LIST_OFFSETS,
+                replica_id=-1,
+                isolation_level=int(committed),
+                topics=[
+                    {
+                        "name": name,
+                        "partitions": [
+                            {"partition_index": each, "current_leader_epoch": -1, "timestamp": which}
+                            for each in partitions
+                        ],
+                    }
+                    for name, partitions in topics.items()
+                ],
+            )
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if not each.error_code:
+                        found[topic.name, each.partition_index] = each.offset
+                    elif not passes(each.error_code):
+                        raise MirrorError(
+                            f"{topic.name}, partition {each.partition_index}: {self.cluster.bootstrap} does not tell "
+                            f"where it ends: {each.error_code.name}"
+                        )
+        return found
+
+    def new_producer(self) -> tuple[int, int]:
+        """A producer id and its epoch.
+
+        Raises:
+            AwayError: No broker gives one.
+        """
+        broker = next(iter(self.layout.brokers), -1)
+        answer = self.connection(broker).ask(
+            INIT_PRODUCER_ID, transactional_id=None, transaction_timeout=60_000
+        )
+        if answer.error_code:
+            if passes(answer.error_code):
+                raise AwayError(f"{self.cluster.bootstrap} gives no producer id yet")
+            raise MirrorError(
+                f"{self.cluster.bootstrap} gives no producer id: {answer.error_code.name}; an ACL is to allow "
+                "IdempotentWrite"
+            )
+        return answer.producer_id, answer.producer_epoch
+
+    def admin(self) -> Any:
+        """An admin client."""
+        if self._admin is None:
+            properties = {"client.id": "headwater-mirror", "log_level": 0, **self.cluster.rdkafka([])}
+            try:
+                self._admin = new_client(AdminClient, properties, self.cluster)
+            except RefusedError as error:
+                raise MirrorError(str(error)) from error
+        return self._admin
+
+    def drop_connections(self) -> None:
+        """Ends its connections; the next request makes new ones."""
+        for each in (*self._connections.values(), *filter(None, (self._any,))):
+            each.close()
+        self._connections, self._any = {}, None

@@ -1,0 +1,18 @@
+"""What can go wrong while mirroring."""
+
+from headwater.errors import UserError
+
+
+class MirrorError(UserError):
+    """The mirror cannot begin, or cannot go on; what is mirrored stays."""
+
+
+class HaltedError(Exception):
+    """One partition cannot go on until somebody does something; the others do.
+
+    Its text is the sentence for people.
+    """
+
+
+class AwayError(Exception):
+    """A cluster does not answer, or not as it will in a moment: to be tried again."""

@@ -1,0 +1,529 @@
+"""The mirror: finds topics, keeps their names, partitions and settings alike, and has lanes copy them."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+)
+
+from headwater.errors import reason
+from headwater.mirror.end import LATEST, End, Place
+from headwater.mirror.errors import AwayError, MirrorError
+from headwater.mirror.groups import Mirrored, to_commit, translated
+from headwater.mirror.kept import Keeper, load, require_topic
+from headwater.mirror.lane import Lane, Partition, Tell
+from headwater.mirror.topics import Choice, Refused, followed, record_of
+from headwater_streams.base.plural import quantity
+from headwater_streams.sources.kafka_cluster import KafkaCluster
+from headwater_streams.sources.mirrored import MIRROR_TOPIC, MirrorMap, MirrorRecord, Runs, TopicRecord
+from headwater_streams.sources.topic_metadata import UNANSWERED
+
+_TIMEOUT_S = 15.0
+_PAUSE_S = 1.0
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_NOT_NOW = (
+    *UNANSWERED,
+    "REQUEST_TIMED_OUT",
+    "NOT_CONTROLLER",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+)
+OWN_GROUPS = "headwater-mirror-"
+"""How the groups begin under which mirrors show their progress; they are not mirrored."""
+
+
+@dataclass(frozen=True)
+class MirrorOptions:
+    """What is mirrored, and how.
+
+    Attributes:
+        choice: Which topics.
+        name: What origins call the source; empty: its cluster id.
+        groups: Whether a group's offsets are translated.
+        once: End when everything is mirrored that was there at the start.
+        status_folder: Where to save how far it is, in a file of its own; None: nowhere.
+        refresh_s: How often topics and settings are looked at.
+        groups_s: How often groups' offsets are translated.
+        settle_s: How long a partition that cannot go on waits for the next attempt.
+    """
+
+    choice: Choice
+    name: str = ""
+    groups: Callable[[str], bool] | None = None
+    once: bool = False
+    status_folder: Path | None = None
+    refresh_s: float = 5.0
+    groups_s: float = 5.0
+    settle_s: float = 60.0
+
+
+class Mirror:
+    """Mirrors until it is stopped, or until everything is mirrored."""
+
+    def __init__(
+        self,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        options: MirrorOptions,
+        *,
+        stop: Event,
+        tell: Tell,
+        report: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            source: What is mirrored.
+            target: What it is mirrored into.
+            options: How.
+            stop: Set when it is to stop.
+            tell: Takes a sentence for people.
+            report: Takes `status` once a second.
+        """
+        self._source, self._target = End(source), End(target)
+        self._options, self._stop, self._tell, self._report = options, stop, tell, report
+        self._map = MirrorMap()
+        self._mirror: MirrorRecord | None = None
+        self._keeper: Keeper | None = None
+        self._partitions: dict[Place, Partition] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._at_source: MirrorMap | None = None
+        self._seen_topics: frozenset[str] = frozenset()
+        self._told: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._written: dict[str, dict[Place, int]] = {}
+        self._known_settings: frozenset[str] = frozenset()
+        self._ends: dict[Place, int] | None = None
+        self._ended = False
+
+    def run(self) -> dict[str, Any]:
+        """Mirrors.
+
+        Returns:
+            The last `status`.
+
+        Raises:
+            MirrorError: It cannot begin, or cannot go on.
+        """
+        try:
+            away = self._mirror_until_stopped()
+            self._stop_lanes()
+            failure = next((lane.failure for lane in self._lanes.values() if lane.failure is not None), None)
+            if failure is not None:
+                raise failure
+            if self._mirror is not None and not away:
+                with suppress(AwayError, KafkaException):
+                    self._groups()
+        finally:
+            self._stop_lanes()
+            self._ended = True
+            self._save()
+            self._source.drop_connections()
+            self._target.drop_connections()
+        if self._options.once:
+            self._require_all()
+        return self.status()
+
+    def _mirror_until_stopped(self) -> str:
+        """Mirrors; returns which cluster is away, empty where none is."""
+        next_s = dict.fromkeys(("refresh", "groups", "retry"), 0.0)
+        away = ""
+        while not self._stop.is_set():
+            now_s = time.monotonic()
+            try:
+                if self._mirror is None:
+                    self._begin()
+                if now_s >= next_s["refresh"]:
+                    self._refresh()
+                    next_s["refresh"] = now_s + self._options.refresh_s
+                if now_s >= next_s["groups"]:
+                    self._groups()
+                    next_s["groups"] = now_s + self._options.groups_s
+                if now_s >= next_s["retry"]:
+                    for each in self._partitions.values():
+                        each.halted = ""
+                    next_s["retry"] = now_s + self._options.settle_s
+                away = ""
+            except (AwayError, KafkaException) as error:
+                text = str(error) if isinstance(error, AwayError) else str(error.args[0].str())
+                if self._mirror is None and self._options.once:
+                    raise MirrorError(text) from error
+                if self._mirror is None and away != text:
+                    self._tell(f"{text}; the mirror waits for it")
+                away = text
+                self._source.drop_connections()
+                self._target.drop_connections()
+            self._save()
+            if self._options.once and self._is_done():
+                break
+            self._stop.wait(_PAUSE_S if not self._options.once else 0.1)
+        return away
+
+    def _stop_lanes(self) -> None:
+        self._stop.set()
+        for lane in self._lanes.values():
+            lane.join()
+
+    def _require_all(self) -> None:
+        """Requires that everything could be mirrored.
+
+        Raises:
+            MirrorError: Something could not; it is named.
+        """
+        if self._refused:
+            raise MirrorError(next(iter(self._refused.values())))
+        halted = [each for each in self._partitions.values() if each.halted]
+        if halted:
+            raise MirrorError(
+                f"{quantity(len(halted), 'partition')} could not be mirrored, as {halted[0].place[0]}, partition "
+                f"{halted[0].place[1]}: {halted[0].halted}"
+            )
+
+    def status(self) -> dict[str, Any]:
+        """How far it is: one object, with one for each topic and one for each partition below."""
+        topics: dict[str, list[Partition]] = {}
+        for each in self._partitions.values():
+            topics.setdefault(each.place[0], []).append(each)
+        return {
+            "source": self._source.cluster.bootstrap,
+            "source_id": self._source.layout.cluster_id,
+            "target": self._target.cluster.bootstrap,
+            "target_id": self._target.layout.cluster_id,
+            "at_ms": int(time.time() * 1000),
+            "ended": self._ended,
+            "topics": [
+                {
+                    "topic": topic,
+                    "target": partitions[0].here,
+                    "records": sum(each.records for each in partitions),
+                    "lost": sum(each.lost for each in partitions),
+                    "lag": _lag(partitions),
+                    "partitions": [
+                        {
+                            "partition": each.place[1],
+                            "mirrored_to": each.mirrored_to,
+                            "source_end": each.source_end,
+                            "halted": each.halted,
+                        }
+                        for each in sorted(partitions, key=lambda each: each.place[1])
+                    ],
+                }
+                for topic, partitions in sorted(topics.items())
+            ],
+        }
+
+    def _begin(self) -> None:
+        source, target = self._source.refresh(), self._target.refresh()
+        if source.cluster_id == target.cluster_id:
+            raise MirrorError(
+                f"{self._source.cluster.bootstrap} and {self._target.cluster.bootstrap} are one cluster, "
+                f"{source.cluster_id}: a mirror is between two"
+            )
+        require_topic(self._target)
+        self._keeper = Keeper(self._target)
+        self._map = load(self._target)
+        mirror = self._map.mirrors.get(source.cluster_id)
+        if mirror is None:
+            producer_id, epoch = self._target.new_producer()
+            mirror = MirrorRecord(
+                source=source.cluster_id,
+                name=self._options.name or source.cluster_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            )
+            self._keeper.keep([mirror])
+        elif self._options.name and self._options.name != mirror.name:
+            raise MirrorError(
+                f"origins of this source are named {mirror.name} at the target already: leave --name out, or give that"
+            )
+        resource = ConfigResource(ConfigResource.Type.TOPIC, MIRROR_TOPIC)
+        self._known_settings = frozenset(self._described(self._target, [resource])[MIRROR_TOPIC])
+        self._mirror = mirror
+
+    def _refresh(self) -> None:
+        """Looks at topics, partitions and settings on both sides, and gives the lanes their work."""
+        source, target = self._source.refresh(), self._target.refresh()
+        names = [name for name in sorted(source.leaders) if self._options.choice.has(name)]
+        if self._at_source is None or not self._seen_topics.issuperset(names):
+            # A mirror into the source keeps there what a topic is before it makes the topic.
+            self._at_source = load(self._source)
+            self._seen_topics = frozenset(names)
+        records: dict[str, TopicRecord] = {}
+        ids = self._topic_ids(names)
+        for name in names:
+            record = record_of(
+                name,
+                self._options.choice,
+                source.cluster_id,
+                target.cluster_id,
+                self._at_source,
+                self._map,
+                topic_id=ids.get(name, ""),
+                is_at_target=f"{self._options.choice.prefix}{name}" in target.leaders,
+            )
+            if isinstance(record, Refused):
+                self._tell_once(record.why)
+                self._refused[name] = record.why
+            elif record is not None:
+                self._refused.pop(name, None)
+                self._forget_older(record)
+                records[name] = record
+        settings = self._settings(records)
+        for name, record in records.items():
+            self._follow(name, record, settings.get(name, {}))
+        partitions = {
+            (name, number): self._partitions.get((name, number))
+            or Partition(
+                (name, number), record.name, self._map.runs.setdefault((record.name, number), Runs())
+            )
+            for name, record in records.items()
+            for number in source.leaders[name]
+        }
+        self._partitions = partitions
+        self._assign()
+        if self._ends is None and self._options.once:
+            self._ends = self._source.offsets(partitions, LATEST, committed=True)
+
+    def _topic_ids(self, names: list[str]) -> dict[str, str]:
+        """The ids of the source's topics; those that are not known now are left out."""
+        if not names:
+            return {}
+        found = {}
+        described = self._source.admin().describe_topics(TopicCollection(names), request_timeout=_TIMEOUT_S)
+        for name, future in described.items():
+            with suppress(KafkaException):
+                found[name] = str(future.result().topic_id)
+        return {name: topic_id for name, topic_id in found.items() if topic_id != _NO_ID}
+
+    def _forget_older(self, record: TopicRecord) -> None:
+        """Forgets the runs of a topic of the same name that was before this one."""
+        known = self._map.topics.get(record.name)
+        if known is not None and known.topic_id and known.topic_id != record.topic_id:
+            for (topic, _), runs in self._map.runs.items():
+                if topic == record.name:
+                    runs.cut(0)
+
+    def _assign(self) -> None:
+        by_leader: dict[int, dict[Place, Partition]] = {}
+        for place, each in self._partitions.items():
+            by_leader.setdefault(self._source.leader(place), {})[place] = each
+        for leader in by_leader.keys() - self._lanes.keys() - {-1}:
+            assert self._mirror is not None
+            assert self._keeper is not None
+            self._lanes[leader] = Lane(
+                self._source.cluster,
+                self._target.cluster,
+                self._mirror,
+                self._keeper,
+                stop=self._stop,
+                tell=self._tell,
+            )
+            self._lanes[leader].start()
+        for leader, lane in self._lanes.items():
+            lane.work.assign(by_leader.get(leader, {}))
+
+    def _settings(self, records: dict[str, TopicRecord]) -> dict[str, dict[str, str]]:
+        """The settings that the source's topics have of their own."""
+        if not records:
+            return {}
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in records]
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {
+            topic: {
+                name: entry.value
+                for name, entry in entries.items()
+                if entry.source == own and entry.value is not None and not entry.is_sensitive
+            }
+            for topic, entries in self._described(self._source, resources).items()
+        }
+
+    def _described(self, end: End, resources: list[ConfigResource]) -> dict[str, dict[str, Any]]:
+        found = {}
+        for resource, future in end.admin().describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+            try:
+                found[resource.name] = future.result()
+            except KafkaException as error:
+                if error.args[0].name() in _NOT_NOW:
+                    raise
+                self._tell_once(
+                    f"the settings of topic {resource.name} of {end.cluster.bootstrap} are not followed: "
+                    f"{error.args[0].str().rstrip('.').lower()}"
+                )
+                found[resource.name] = {}
+        return found
+
+    def _follow(self, name: str, record: TopicRecord, settings: dict[str, str]) -> None:
+        """Has the topic at the target be as that at the source is."""
+        assert self._keeper is not None
+        count = len(self._source.layout.leaders[name])
+        changes, taken_over = followed(settings, record.configs, self._known_settings)
+        existing = self._target.layout.leaders.get(record.name)
+        if record != self._map.topics.get(record.name) or (existing is None):
+            self._keeper.keep([record])  # before the topic is there: a mirror the other way reads it then
+            self._map.take(record)
+        try:
+            if existing is None:
+                new = NewTopic(record.name, num_partitions=count, replication_factor=-1, config=taken_over)
+                self._target.admin().create_topics([new], request_timeout=_TIMEOUT_S)[record.name].result()
+            else:
+                if len(existing) < count:
+                    grown = [NewPartitions(record.name, count)]
+                    self._target.admin().create_partitions(grown, request_timeout=_TIMEOUT_S)[
+                        record.name
+                    ].result()
+                if changes:
+                    self._alter(record.name, changes.set, changes.removed)
+        except KafkaException as error:
+            if error.args[0].name() in _NOT_NOW:
+                raise
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                self._tell_once(
+                    f"topic {record.name} at the target cannot be made as {name} is: "
+                    f"{error.args[0].str().rstrip('.').lower()}"
+                )
+                return
+        if changes:
+            now = replace(record, configs=taken_over)
+            self._keeper.keep([now])
+            self._map.take(now)
+
+    def _alter(self, topic: str, new: Any, removed: Iterable[str]) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in new.items()
+        ]
+        entries += [
+            ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in removed
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        self._target.admin().incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)[
+            resource
+        ].result()
+
+    def _groups(self) -> None:
+        """Shows the mirror's own progress as a group's, and translates those of others."""
+        own = {
+            place: each.mirrored_to
+            for place, each in self._partitions.items()
+            if each.mirrored_to is not None
+        }
+        if own:
+            self._commit(self._source, f"{OWN_GROUPS}{self._target.layout.cluster_id}", own)
+        if self._options.groups is None:
+            return
+        mirrored = {
+            place: Mirrored(each.target, each.runs, each.acknowledged)
+            for place, each in self._partitions.items()
+            if each.mirrored_to is not None
+        }
+        listed = self._source.admin().list_consumer_groups(request_timeout=_TIMEOUT_S).result()
+        for group in sorted(each.group_id for each in listed.valid):
+            if group.startswith(OWN_GROUPS) or not self._options.groups(group):
+                continue
+            wanted = translated(self._committed(self._source, group), mirrored)
+            if not wanted:
+                continue
+            existing = self._committed(self._target, group)
+            new = to_commit(wanted, existing, self._written.get(group, {}))
+            if new and self._commit(self._target, group, new):
+                self._written.setdefault(group, {}).update(new)
+
+    def _committed(self, end: End, group: str) -> dict[Place, int]:
+        future = end.admin().list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT_S
+        )[group]
+        try:
+            answer = future.result()
+        except KafkaException as error:
+            if error.args[0].name() in _NOT_NOW:
+                raise
+            return {}
+        return {
+            (each.topic, each.partition): each.offset
+            for each in answer.topic_partitions or ()
+            if each.error is None and each.offset >= 0
+        }
+
+    def _commit(self, end: End, group: str, offsets: dict[Place, int]) -> bool:
+        """Commits a group's offsets; False where it has members, or the brokers refuse."""
+        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        future = end.admin().alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=_TIMEOUT_S
+        )[group]
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].name() in _NOT_NOW:
+                raise
+            if error.args[0].name() not in _HAS_MEMBERS:
+                self._tell_once(
+                    f"the offsets of group {group} are not written to {end.cluster.bootstrap}: "
+                    f"{error.args[0].str().rstrip('.').lower()}"
+                )
+            return False
+        return True
+
+    def _is_done(self) -> bool:
+        if any(lane.failure for lane in self._lanes.values()):
+            return True
+        return self._ends is not None and all(
+            place in self._partitions
+            and (
+                self._partitions[place].halted or (self._partitions[place].mirrored_to or 0) >= end or not end
+            )
+            for place, end in self._ends.items()
+        )
+
+    def _save(self) -> None:
+        status = self.status()
+        self._report(status)
+        folder = self._options.status_folder
+        if folder is None or self._mirror is None:
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{self._mirror.source}-{self._target.layout.cluster_id}.json"
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(status), encoding="utf-8")
+            new.replace(path)
+        except OSError as error:
+            self._tell_once(
+                f"cannot write to {folder}: {reason(error)}; headwater status does not show this mirror"
+            )
+
+    def _tell_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._tell(sentence)
+
+
+_HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC")
+"""A group that runs at the target moves its own offsets."""
+
+
+def _lag(partitions: Iterable[Partition]) -> int | None:
+    """How many offsets of the source are not mirrored; None where that is not known of all."""
+    lag = 0
+    for each in partitions:
+        if each.mirrored_to is None or each.source_end is None:
+            return None
+        lag += max(each.source_end - each.mirrored_to, 0)
+    return lag

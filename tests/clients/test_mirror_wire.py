@@ -1,0 +1,369 @@
+"""`headwater mirror` between two of our brokers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
+
+from headwater.mirror import MirrorError
+from headwater.mirror.end import End
+from headwater.mirror.kept import load
+from headwater_broker.testing import RunningBroker, broker
+from headwater_streams.sources.kafka_cluster import KafkaCluster
+from mirrored_topics import QUIET, RunningMirror, contents, make_topic, mirror_once, rows, send
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def west() -> Iterator[RunningBroker]:
+    with broker() as running:
+        yield running
+
+
+@pytest.fixture
+def east() -> Iterator[RunningBroker]:
+    with broker() as running:
+        yield running
+
+
+def admin(of: RunningBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": of.bootstrap, **QUIET})
+
+
+def until(holds: Callable[[], bool], within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_mirror_copies_partition_for_partition_with_offsets_and_times(
+    west: RunningBroker, east: RunningBroker, codec: str
+) -> None:
+    make_topic(west.bootstrap, "clicks", 3)
+    send(west.bootstrap, "clicks", range(5000), **{"compression.type": codec})
+
+    status, told = mirror_once(west.bootstrap, east.bootstrap)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+    assert (status["topics"][0]["records"], status["topics"][0]["lag"], told) == (5000, 0, [])
+
+
+def test_mirror_goes_on_where_the_target_ends(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks", 2)
+    for part in range(3):
+        send(west.bootstrap, "clicks", range(part * 500, part * 500 + 500))
+        mirror_once(west.bootstrap, east.bootstrap)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_leaves_out_what_was_aborted_and_translates_groups_over_the_gaps(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "orders")
+    producer = Producer({"bootstrap.servers": west.bootstrap, "transactional.id": "t", **QUIET})
+    producer.init_transactions()
+    for number in range(12):
+        producer.begin_transaction()
+        for each in range(3):
+            producer.produce("orders", b"%d" % (10 * number + each))
+        producer.flush()
+        producer.abort_transaction() if number % 3 == 1 else producer.commit_transaction()
+    there = rows(west.bootstrap, "orders")
+    places = {f"group-{offset}": offset for offset in range(there[-1][1] + 2)}
+    for group, offset in places.items():
+        admin(west).alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, [TopicPartition("orders", 0, offset)])]
+        )[group].result()
+
+    mirror_once(west.bootstrap, east.bootstrap, groups=lambda group: group.startswith("group-"))
+
+    here = rows(east.bootstrap, "orders")
+    assert contents(here) == contents(there)
+    assert [row[1] for row in here] == list(range(len(there)))
+    for group, offset in places.items():
+        found = admin(east).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+        assert found.topic_partitions[0].offset == sum(row[1] < offset for row in there), group
+
+
+def test_mirror_copies_what_compaction_left(west: RunningBroker, east: RunningBroker, tmp_path: Path) -> None:
+    with broker(properties={"log.cleaner.backoff.ms": "100"}) as source:
+        make_topic(
+            source.bootstrap,
+            "state",
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0.01",
+            segment_bytes="20000",
+        )
+        for part in range(5):
+            send(source.bootstrap, "state", range(part * 400, part * 400 + 400))
+        until(lambda: len(rows(source.bootstrap, "state")) < 1500)
+
+        mirror_once(source.bootstrap, east.bootstrap)
+        mirrored = rows(east.bootstrap, "state")
+        of_source = {row[2]: row[3] for row in rows(source.bootstrap, "state")}
+
+        assert {row[2]: row[3] for row in mirrored} == of_source
+        runs = load(End(KafkaCluster(east.bootstrap))).runs["state", 0]
+        by_value = {row[3]: row[1] for row in rows(source.bootstrap, "state")}
+        for row in mirrored:
+            assert row[3] not in by_value or runs.origin(row[1]) == by_value[row[3]]
+
+
+def test_mirror_tells_what_expired_before_it_was_mirrored(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    mirror_once(west.bootstrap, east.bootstrap)
+    send(west.bootstrap, "clicks", range(100, 200))
+    admin(west).delete_records([TopicPartition("clicks", 0, 150)])[TopicPartition("clicks", 0, 150)].result()
+
+    status, told = mirror_once(west.bootstrap, east.bootstrap)
+
+    assert told == [
+        "topic clicks, partition 0: 50 offsets of the source, from 100 on, expired before they were mirrored"
+    ]
+    assert [row[3] for row in rows(east.bootstrap, "clicks")] == [
+        b"value %d" % each for each in (*range(100), *range(150, 200))
+    ]
+    assert status["topics"][0]["lost"] == 50
+
+
+def test_mirror_halts_where_somebody_else_wrote(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    mirror_once(west.bootstrap, east.bootstrap)
+    send(east.bootstrap, "clicks", range(5))
+    send(west.bootstrap, "clicks", range(100, 110))
+
+    with pytest.raises(MirrorError, match=r"clicks at the target has records that this mirror did not write"):
+        mirror_once(west.bootstrap, east.bootstrap)
+
+
+def test_mirror_halts_before_a_topic_that_has_records_already(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    for each in (west, east):
+        make_topic(each.bootstrap, "clicks")
+        send(each.bootstrap, "clicks", range(3))
+
+    with pytest.raises(MirrorError, match=r"give the mirror a --prefix"):
+        mirror_once(west.bootstrap, east.bootstrap)
+    mirror_once(west.bootstrap, east.bootstrap, "clicks", prefix="west.")
+    assert contents(rows(east.bootstrap, "west.clicks")) == contents(rows(west.bootstrap, "clicks"))
+
+
+def test_mirror_of_a_topic_that_was_deleted_at_the_target_is_made_anew(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    mirror_once(west.bootstrap, east.bootstrap)
+    admin(east).delete_topics(["clicks"])["clicks"].result()
+
+    mirror_once(west.bootstrap, east.bootstrap)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_of_a_topic_that_was_made_anew_at_the_source_waits_for_its_deletion_at_the_target(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    mirror_once(west.bootstrap, east.bootstrap)
+    admin(west).delete_topics(["clicks"])["clicks"].result()
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(3))
+
+    with pytest.raises(MirrorError, match=r"it was deleted and made anew at the source"):
+        mirror_once(west.bootstrap, east.bootstrap)
+    admin(east).delete_topics(["clicks"])["clicks"].result()
+    mirror_once(west.bootstrap, east.bootstrap)
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_both_ways_makes_no_loop(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    make_topic(east.bootstrap, "orders")
+    with (
+        RunningMirror(west.bootstrap, east.bootstrap, prefix="west."),
+        RunningMirror(east.bootstrap, west.bootstrap, prefix="east."),
+    ):
+        send(west.bootstrap, "clicks", range(100))
+        send(east.bootstrap, "orders", range(100))
+        until(lambda: "west.clicks" in admin(east).list_topics(timeout=5).topics)
+        until(lambda: "east.orders" in admin(west).list_topics(timeout=5).topics)
+        until(lambda: len(rows(east.bootstrap, "west.clicks")) == 100)
+        until(lambda: len(rows(west.bootstrap, "east.orders")) == 100)
+        time.sleep(2)
+
+    for each in (west, east):
+        names = {name for name in admin(each).list_topics(timeout=5).topics if not name.startswith("__")}
+        assert len(names) == 2, names
+
+
+def test_mirror_in_a_ring_of_three_makes_no_loop(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(10))
+    with broker() as south:
+        for one, other in ((west, east), (east, south), (south, west)) * 2:
+            mirror_once(one.bootstrap, other.bootstrap)
+
+        assert [len(rows(each.bootstrap, "clicks")) for each in (west, east, south)] == [10, 10, 10]
+
+
+def test_mirror_of_a_cluster_into_itself_is_refused(west: RunningBroker) -> None:
+    with pytest.raises(MirrorError, match=r"are one cluster"):
+        mirror_once(west.bootstrap, west.bootstrap)
+
+
+def test_mirror_follows_partitions_and_settings_and_leaves_the_targets_own(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks", retention_ms="86400000", cleanup_policy="delete")
+    mirror_once(west.bootstrap, east.bootstrap)
+    assert settings_of(east, "clicks") == {"retention.ms": "86400000", "cleanup.policy": "delete"}
+
+    change(east, "clicks", "retention.ms", "-1")
+    change(west, "clicks", "segment.bytes", "1000000")
+    change(west, "clicks", "cleanup.policy", None)
+    admin(west).create_partitions([NewPartitions("clicks", 3)])["clicks"].result()
+    send(west.bootstrap, "clicks", range(300))
+    mirror_once(west.bootstrap, east.bootstrap)
+
+    assert settings_of(east, "clicks") == {"retention.ms": "-1", "segment.bytes": "1000000"}
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+    assert {row[0] for row in rows(east.bootstrap, "clicks")} == {0, 1, 2}
+
+
+def test_two_processes_of_one_mirror_write_each_record_once(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks", 2)
+    mirror_once(west.bootstrap, east.bootstrap)
+    with RunningMirror(west.bootstrap, east.bootstrap), RunningMirror(west.bootstrap, east.bootstrap):
+        for part in range(20):
+            send(west.bootstrap, "clicks", range(part * 100, part * 100 + 100))
+        until(lambda: len(rows(east.bootstrap, "clicks")) >= 2000)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_waits_for_either_side(tmp_path: Path) -> None:
+    with broker(tmp_path / "west") as first, broker(tmp_path / "east") as second:
+        west, east = first, second
+        make_topic(west.bootstrap, "clicks")
+        send(west.bootstrap, "clicks", range(100))
+        mirror_once(west.bootstrap, east.bootstrap)
+    mirror = RunningMirror(west.bootstrap, east.bootstrap)
+    with mirror:
+        until(lambda: bool(mirror.told))
+        with broker(tmp_path / "west", port=west.port):
+            send(west.bootstrap, "clicks", range(100, 200))
+            with broker(tmp_path / "east", port=east.port):
+                until(lambda: len(rows(east.bootstrap, "clicks")) == 200)
+            time.sleep(1)
+            send(west.bootstrap, "clicks", range(200, 300))
+        with broker(tmp_path / "east", port=east.port), broker(tmp_path / "west", port=west.port):
+            until(lambda: len(rows(east.bootstrap, "clicks")) == 300)
+            assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_shows_its_lag_as_a_group_of_the_source(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    status, _ = mirror_once(west.bootstrap, east.bootstrap)
+    group = f"headwater-mirror-{status['target_id']}"
+
+    def offset() -> int:
+        found = admin(west).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+        return found.topic_partitions[0].offset if found.topic_partitions else -1
+
+    until(lambda: offset() == 100)
+
+
+def test_mirror_leaves_a_group_alone_that_reads_at_the_target(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    commit(west, "readers", 50)
+    mirror_once(west.bootstrap, east.bootstrap, groups=lambda _: True)
+    commit(east, "readers", 80)
+    commit(west, "readers", 60)
+
+    mirror_once(west.bootstrap, east.bootstrap, groups=lambda _: True)
+
+    found = (
+        admin(east).list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])["readers"].result()
+    )
+    assert found.topic_partitions[0].offset == 80
+
+
+def test_mirror_command_copies_once_and_status_shows_it(
+    west: RunningBroker, east: RunningBroker, tmp_path: Path
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    ends = ["--from", west.bootstrap, "--to", east.bootstrap, "--home", str(tmp_path)]
+
+    done = headwater("mirror", *ends, "--topics", "clicks", "--name", "west", "--once")
+    again = headwater("mirror", *ends, "--topics", "clicks", "--once", "--json")
+    status = headwater("mirror", "--status", "--home", str(tmp_path))
+    stack = headwater("status", "--home", str(tmp_path), "--json")
+
+    assert done.stdout == f"mirrored 100 records of 1 topic into {east.bootstrap}\n", done.stderr
+    assert json.loads(again.stdout)["topics"][0]["lag"] == 0
+    assert "clicks" in status.stdout
+    assert "stopped" in status.stdout
+    assert json.loads(stack.stdout)["mirrors"][0]["topics"][0]["topic"] == "clicks"
+
+
+def test_mirror_command_says_what_is_missing(west: RunningBroker, tmp_path: Path) -> None:
+    for arguments, sentence in (
+        (["--topics", "x"], "needs --from"),
+        (["--from", west.bootstrap], "needs --topics"),
+        (["--from", west.bootstrap, "--to", west.bootstrap, "--topics", "*"], "no regular expression"),
+    ):
+        failed = headwater("mirror", *arguments, "--home", str(tmp_path))
+        assert failed.returncode == 2
+        assert sentence in failed.stderr
+
+
+def headwater(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headwater.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def settings_of(of: RunningBroker, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    entries = admin(of).describe_configs([resource])[resource].result()
+    return {name: entry.value for name, entry in entries.items() if entry.source == 1}
+
+
+def change(of: RunningBroker, topic: str, name: str, value: str | None) -> None:
+    how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    entry = ConfigEntry(name, value, incremental_operation=how)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin(of).incremental_alter_configs([resource])[resource].result()
+
+
+def commit(of: RunningBroker, group: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": of.bootstrap, "group.id": group, **QUIET})
+    consumer.commit(offsets=[TopicPartition("clicks", 0, offset)], asynchronous=False)
+    consumer.close()

@@ -1,0 +1,111 @@
+"""Which topics are mirrored, their settings, and the offsets of groups."""
+
+import re
+
+import pytest
+
+from headwater.errors import UsageError
+from headwater.mirror.groups import Mirrored, to_commit, translated
+from headwater.mirror.topics import Choice, Refused, followed, pattern, record_of
+from headwater_streams.sources.mirrored import MirrorMap, Runs, TopicRecord
+
+ALL = Choice((re.compile(".*"),))
+
+
+def mirrored(topic: str, via: tuple[str, ...], topic_id: str = "") -> TopicRecord:
+    return TopicRecord(name=topic, source=via[-1], topic=topic, topic_id=topic_id, origin=topic, via=via)
+
+
+def test_mirror_topics_are_those_whose_whole_name_matches() -> None:
+    choice = Choice((re.compile("click.*"), re.compile("orders")), (re.compile(".*tmp"),))
+
+    names = (
+        "clicks",
+        "aclicks",
+        "orders",
+        "orders2",
+        "clicks.tmp",
+        "__consumer_offsets",
+        "__headwater_mirror",
+    )
+    assert [name for name in names if choice.has(name)] == ["clicks", "orders"]
+    assert not ALL.has("__headwater_mirror")
+
+
+def test_mirror_topics_bad_pattern_is_named() -> None:
+    with pytest.raises(UsageError, match=r"--topics \*clicks is no regular expression"):
+        pattern("*clicks", "--topics")
+
+
+def test_mirror_topics_get_a_prefix_and_the_clusters_they_came_through() -> None:
+    before = TopicRecord(name="t", source="A", topic="t", topic_id="", origin="t", via=("A",))
+
+    record = record_of("t", Choice((), (), "b."), "B", "C", MirrorMap(topics={"t": before}), MirrorMap())
+
+    assert record == TopicRecord(name="b.t", source="B", topic="t", topic_id="", origin="t", via=("A", "B"))
+
+
+@pytest.mark.parametrize("via", [("A",), ("A", "C"), ("C", "A")])
+def test_mirror_topics_that_came_from_the_target_are_left_out(via: tuple[str, ...]) -> None:
+    at_source = MirrorMap(topics={"t": mirrored("t", via)})
+
+    assert record_of("t", ALL, "B", "A", at_source, MirrorMap()) is None
+
+
+def test_mirror_topics_two_sources_of_one_name_are_refused() -> None:
+    other = MirrorMap(topics={"t": mirrored("t", ("X",))})
+
+    refused = record_of("t", ALL, "A", "B", MirrorMap(), other)
+
+    assert isinstance(refused, Refused)
+    assert "a --prefix gives this one another name" in refused.why
+
+
+def test_mirror_topics_made_anew_at_the_source_are_refused_until_they_are_deleted_at_the_target() -> None:
+    known = MirrorMap(topics={"t": mirrored("t", ("A",), "first")})
+
+    def decided(topic_id: str, is_at_target: bool) -> TopicRecord | Refused | None:
+        return record_of("t", ALL, "A", "B", MirrorMap(), known, topic_id=topic_id, is_at_target=is_at_target)
+
+    assert decided("first", True) == decided("", True) == known.topics["t"]
+    assert isinstance(decided("second", True), Refused)
+    anew = decided("second", False)
+    assert isinstance(anew, TopicRecord)
+    assert (anew.topic_id, anew.origin) == ("second", "t@second")
+
+
+def test_mirror_settings_follow_the_source_and_leave_what_was_set_at_the_target() -> None:
+    changes, taken = followed(
+        {"retention.ms": "5", "cleanup.policy": "compact"}, {"retention.ms": "5"}, ALL_KNOWN
+    )
+    assert (changes.set, changes.removed) == ({"cleanup.policy": "compact"}, ())
+
+    changes, taken = followed({"cleanup.policy": "compact"}, taken, ALL_KNOWN)
+    assert (changes.set, changes.removed) == ({}, ("retention.ms",))
+    assert not followed({"cleanup.policy": "compact"}, taken, ALL_KNOWN)[0]
+
+
+def test_mirror_settings_that_the_target_does_not_know_are_left_out() -> None:
+    assert not followed({"expose": "flushed", "message.timestamp.type": "LogAppendTime"}, {}, ALL_KNOWN)[0]
+
+
+ALL_KNOWN = ("retention.ms", "cleanup.policy", "message.timestamp.type")
+
+
+def test_mirror_groups_stand_where_their_next_record_is() -> None:
+    mirrored = {("t", 0): Mirrored(("w.t", 0), Runs([(0, 100), (10, 120)]), 15)}
+
+    found = translated({("t", 0): 113, ("t", 1): 5, ("other", 0): 7}, mirrored)
+
+    assert found == {("w.t", 0): 10}
+
+
+def test_mirror_groups_offsets_that_somebody_moved_on_are_left_alone() -> None:
+    place = ("t", 0)
+
+    assert to_commit({place: 5}, {}, {}) == {place: 5}
+    assert to_commit({place: 5}, {place: 5}, {}) == {}
+    assert to_commit({place: 5}, {place: 9}, {}) == {}
+    assert to_commit({place: 5}, {place: 9}, {place: 7}) == {}
+    assert to_commit({place: 5}, {place: 9}, {place: 9}) == {place: 5}
+    assert to_commit({place: 5}, {place: 3}, {}) == {place: 5}
