@@ -20,6 +20,7 @@ from headwater.cli._common import (
 )
 from headwater.config import load_settings
 from headwater.errors import EXIT_FAILED
+from headwater.running.mirrors import mirror_problems, mirror_rows, saved_mirrors
 from headwater.stack.disks import disk_problem, lost_records, offline_partitions
 from headwater.stack.local import (
     absent_brokers,
@@ -169,6 +170,9 @@ def down(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: 
 def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
     """Show what runs, where it listens and how much memory it takes.
 
+    Mirrors of this home are shown with what they have still to copy, whether
+    the stack runs or not.
+
     Exit status: 0 if the stack runs, 1 if not, or if one of its processes has ended.
 
     \b
@@ -178,11 +182,13 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
     """
     folder = (data or data_dir(home)).absolute()
     state = running_state(folder)
+    mirrors = saved_mirrors(home)
+    of_mirrors = {"mirrors": mirrors} if mirrors else {}
     if json_output:
         print_json(
-            {"running": False, **({"ended": end} if (end := read_end(folder)) else {})}
+            {"running": False, **({"ended": end} if (end := read_end(folder)) else {}), **of_mirrors}
             if state is None
-            else {"running": True, **_described(state), "problems": _problems(folder)}
+            else {"running": True, **_described(state), "problems": _problems(folder), **of_mirrors}
         )
     elif state is None:
         end = read_end(folder)
@@ -207,6 +213,10 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
         if state.zookeeper and not any(member.role == "zookeeper" for member in state.members):
             print_line(f"ZooKeeper: {state.zookeeper}")
         print_line(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
+    if mirrors and not json_output:
+        print_table(("from", "to", "topic", "records", "lag", "state"), mirror_rows(mirrors), empty="")
+    for problem in mirror_problems(mirrors):
+        _tell(problem)
     for member in state.missing if state is not None else ():
         _tell(_plight(member))
     for problem in _problems(folder) if state is not None else ():
