@@ -14,6 +14,8 @@ from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.topics import cluster_of
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.kafka_cluster import KafkaCluster
+from headwater_streams.sources.mirror_reader import MirrorReader
+from headwater_streams.sources.origins import OriginRun, runs_within
 from headwater_streams.sources.record_count import count_records
 from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
 from headwater_streams.sources.unreadable import PAST_UNREADABLE
@@ -105,6 +107,16 @@ class RecordSource(Protocol):
             DataLossError: A part of a range no longer exists.
         """
 
+    def origins(self, ranges: Ranges) -> list[OriginRun]:
+        """Where the records of mirrored topics first stood; nothing of other topics.
+
+        Args:
+            ranges: The offsets that are read.
+
+        Raises:
+            UnavailableError: The broker does not answer.
+        """
+
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """The number of records in the offsets `[start, end)`, counted without Spark.
 
@@ -163,6 +175,7 @@ class KafkaSource:
         self._cluster = cluster if isinstance(cluster, KafkaCluster) else KafkaCluster(cluster)
         self._folder = folder
         self._ids = TopicIds(self._cluster)
+        self._mirrors = MirrorReader(self._cluster)
         self._reading = {_ISOLATION: "read_committed", _RACK: PAST_UNREADABLE}
         self._more = dict(options or {})
 
@@ -235,6 +248,12 @@ class KafkaSource:
         if most_records is not None:
             reader = reader.option("maxRecordsPerPartition", str(most_records))
         return self._named(reader.load().drop("timestampType"))
+
+    def origins(self, ranges: Ranges) -> list[OriginRun]:
+        """See `RecordSource`."""
+        return runs_within(
+            self._mirrors.newest(), ranges, {topic: self._cluster.bare(topic) for topic in ranges}
+        )
 
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`."""
@@ -359,6 +378,14 @@ class KafkaSources:
     ) -> DataFrame:
         """See `RecordSource`."""
         return self._of(topic).read(spark, topic, ranges, most_records=most_records)
+
+    def origins(self, ranges: Ranges) -> list[OriginRun]:
+        """See `RecordSource`."""
+        runs = []
+        for name in dict.fromkeys(map(cluster_of, ranges)):
+            mine = {topic: offsets for topic, offsets in ranges.items() if cluster_of(topic) == name}
+            runs += self._of(next(iter(mine))).origins(mine)
+        return runs
 
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`."""

@@ -17,6 +17,7 @@ from headwater_streams.delta.declared_table import ensure_table, write_checksums
 from headwater_streams.ledger.log import Commit, commits
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.origins import OriginRun
 from headwater_streams.sources.reader import Starts
 from headwater_streams.spark.checkpoint import next_version, table_offset
 from headwater_streams.storage.delta_rows import table_id
@@ -86,6 +87,10 @@ class RecordLog:
         if not self.has(topic):
             raise JobDefinitionError(f"there is no topic {topic!r}; send rows to it first")
         return self._ranges_of(topic, 0, None).get(topic, {})
+
+    def origins(self, ranges: Ranges) -> list[OriginRun]:
+        """See `RecordSource`; no topic of it is a mirror."""
+        return []
 
     def first_since(self, topic: str, time_us: int) -> dict[int, int]:
         """See `RecordSource`."""

@@ -19,6 +19,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import OFFSET, PLACE, ROW
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
+from headwater_streams.sources.origins import with_origins
 from headwater_streams.sources.sequence import sequence_problem
 
 
@@ -47,7 +48,8 @@ class RawTopic:
     ) -> None:
         """Args: the declaration; how the job removes copies; the checks by which a record is bad."""
         self._context, self._declared = context, declared
-        self._decoder = RecordDecoder(declared, checks, origin=isinstance(dedup, ByOffset) and dedup.origin)
+        self._by_origin = isinstance(dedup, ByOffset) and dedup.origin
+        self._decoder = RecordDecoder(declared, checks, origin=self._by_origin)
         self._by_sequence = isinstance(dedup, BySequence)
 
     def there(self) -> dict[str, dict[int, tuple[int, int]]]:
@@ -67,6 +69,8 @@ class RawTopic:
         read, spark = self._context.source.read, self._context.spark
         records = [read(spark, topic, partitions) for topic, partitions in offsets.spans.items()]
         located = self._decoder.locate(reduce(DataFrame.unionByName, records))
+        if self._by_origin:
+            located = with_origins(located, self._context.source.origins(offsets.spans))
         has_gaps = any(len(pairs) > 1 for pairs in offsets.pairs.values())
         return located.filter(offsets.condition()) if has_gaps else located
 

@@ -10,8 +10,9 @@ class ByOffset:
     """Each (topic, partition, offset) counts once, whatever was retried, rewound or sent again.
 
     Attributes:
-        origin: Honour the headers `headwater-origin-cluster|topic|partition|offset`, in which a shipper or mirror
-            says where a record first stood; a record sent again under a new offset is then recognised.
+        origin: Honour the headers `headwater-origin-cluster|topic|partition|offset`, in which a shipper says where a
+            record first stood, and what `headwater mirror` keeps of that for records without them; a record sent again
+            under a new offset is then recognised.
         max_jump: An origin offset further than this beyond all seen offsets of its partition is not believed: the
             record goes to quarantine, and its offset is not remembered.
     """

@@ -47,6 +47,7 @@ from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.stages.stateful import StatefulInput, sources_of
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
+from headwater_streams.sources.origins import with_origins
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.reader import Starts
 from headwater_streams.spark.batch_values import BatchValues
@@ -261,6 +262,9 @@ class RowStage:
         """The batch's records, the verdicts on those that are not new, and the offsets seen once the batch is
         committed."""
         dedup, located = self._job.dedup, self._pass.located(df)
+        if isinstance(dedup, ByOffset) and dedup.origin:
+            ranges = merge_ranges([source.ranges for source in sources if source.table is None])
+            located = with_origins(located, self._context.source.origins(ranges))
         # The ordinary case: the ranges of the offset log are new, so no record need be looked at.
         are_new = isinstance(dedup, ByOffset) and not dedup.origin and not self._overlap(sources)
         if (dedup is None or are_new) and len(self._job.inputs) == 1:

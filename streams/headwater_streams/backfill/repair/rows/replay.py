@@ -34,6 +34,7 @@ from headwater_streams.sources.coordinates import (
     SEEN_UNTIL,
     TOPIC,
 )
+from headwater_streams.sources.origins import with_origins
 from headwater_streams.sources.problems import Problem
 
 _BATCH_SCHEMA = T.StructType(
@@ -101,6 +102,8 @@ class RowReplay:
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
         whole = merge_ranges([b.id.ranges for b in batches]) if origin else wanted
         records = self._pass.located(self._input.read(whole))
+        if isinstance(self._job.dedup, ByOffset) and self._job.dedup.origin:
+            records = with_origins(records, self._context.source.origins(whole))
         inside = records
         if origin or len(chunk.batches) > 1:  # between whose offsets there may be others
             inside = records.filter(Offsets.of([batch.ranges for batch in chunk.batches]).condition())
