@@ -485,10 +485,9 @@ class Mirror:
         if any(lane.failure for lane in self._lanes.values()):
             return True
         return self._ends is not None and all(
-            place in self._partitions
-            and (
-                self._partitions[place].halted or (self._partitions[place].mirrored_to or 0) >= end or not end
-            )
+            place not in self._partitions  # its topic was deleted, or is refused by now
+            or self._partitions[place].halted
+            or (self._partitions[place].mirrored_to or 0) >= end
             for place, end in self._ends.items()
         )
 

@@ -21,6 +21,7 @@ class MirrorReader:
         self._cluster = cluster
         self._map = MirrorMap()
         self._consumer: Any = None
+        self._is_assigned = False
         self._next = 0
 
     def newest(self) -> MirrorMap:
@@ -42,17 +43,17 @@ class MirrorReader:
         """Lets go of the connection; `newest` makes another one."""
         if self._consumer is not None:
             self._consumer.close()
-            self._consumer = None
+            self._consumer, self._is_assigned = None, False
         self._next, self._map = 0, MirrorMap()
 
     def _read(self) -> MirrorMap:
         if self._consumer is None:
-            consumer = new_client(Consumer, self._settings(), self._cluster)
-            if MIRROR_TOPIC not in consumer.list_topics(timeout=_TIMEOUT_S).topics:
-                consumer.close()
+            self._consumer = new_client(Consumer, self._settings(), self._cluster)
+        if not self._is_assigned:  # a topic that is asked for by name may be made by the brokers
+            if MIRROR_TOPIC not in self._consumer.list_topics(timeout=_TIMEOUT_S).topics:
                 return self._map
-            consumer.assign([_PLACE])
-            self._consumer = consumer
+            self._consumer.assign([_PLACE])
+            self._is_assigned = True
         _, end = self._consumer.get_watermark_offsets(_PLACE, timeout=_TIMEOUT_S)
         while self._next < end:
             message = self._consumer.poll(_TIMEOUT_S)
