@@ -24,7 +24,7 @@ from headwater.mirror.end import End
 from headwater.mirror.kept import load
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from mirrored_topics import QUIET, RunningMirror, contents, make_topic, mirror_once, rows, send
+from mirrored_topics import QUIET, RunningMirror, admin_of, contents, make_topic, mirror_once, rows, send
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -42,7 +42,7 @@ def east() -> Iterator[RunningBroker]:
 
 
 def admin(of: RunningBroker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": of.bootstrap, **QUIET})
+    return admin_of(of.bootstrap)
 
 
 def until(holds: Callable[[], bool], within_s: float = 20) -> None:

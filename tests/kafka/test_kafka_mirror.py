@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from headwater_broker.testing import RunningBroker, broker
-from mirrored_topics import QUIET, contents, make_topic, mirror_once, rows, send
+from mirrored_topics import QUIET, admin_of, contents, make_topic, mirror_once, rows, send
 from support import apache_kafka
 
 pytestmark = pytest.mark.timeout(300)
@@ -81,12 +80,12 @@ def test_mirror_of_transactions_and_groups_with_kafka(
     there = rows(source, topic)
     group, offset = f"readers-{topic}", there[10][1] + 1
     place = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
-    AdminClient({"bootstrap.servers": source, **QUIET}).alter_consumer_group_offsets([place])[group].result()
+    admin_of(source).alter_consumer_group_offsets([place])[group].result()
 
     mirror_once(source, target, topic, groups=lambda name: name == group)
 
     assert contents(rows(target, topic)) == contents(there)
-    admin = AdminClient({"bootstrap.servers": target, **QUIET})
+    admin = admin_of(target)
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
     assert found.topic_partitions[0].offset == 11
 
