@@ -15,6 +15,7 @@ from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.results import (
     RESULTS_TABLE,
     Judged,
+    Mark,
     append,
     history,
     past_of,
@@ -99,11 +100,29 @@ def test_stopped_batch_is_written_once_and_its_later_commit_beside_it(home):
         "error": error,
     }
     assert record_stopped(home, TABLE, **arguments)
-    assert not record_stopped(home, TABLE, **arguments)
+    assert not record_stopped(home, TABLE, **arguments | {"at_ms": 2000})
     commit(home, 1, result("set"))
     copy_results(home, TABLE)
     rows = history(home, table=TABLE, check="set").to_pylist()
     assert [(row["kind"], row["outcome"]) for row in rows] == [("stopped", "broken"), ("batch", "held")]
+
+
+def test_batch_that_another_check_stops_once_the_first_was_mended_is_written_again(home):
+    def stopped(at_ms, *results, batch=1):
+        error = CheckFailedError("it failed")
+        error.results = results
+        return record_stopped(
+            home, TABLE, job="departures", generation=1, batch=batch, at_ms=at_ms, ranges={}, error=error
+        )
+
+    broken, held = result("set", failed=5, outcome="broken"), result("set")
+    assert stopped(1000, broken)
+    assert stopped(2000, held, result("volume", outcome="broken"))
+    assert not stopped(3000, held, result("volume", outcome="broken"))
+    assert stopped(4000, broken)
+    assert stopped(5000, broken, batch=2)
+    rows = history(home, check="set").to_pylist()
+    assert [row["outcome"] for row in rows] == ["broken", "held", "broken", "broken"]
 
 
 def test_error_without_results_writes_nothing(home):
@@ -127,10 +146,19 @@ def test_history_is_that_of_a_check_since_a_time(home):
     assert history(home, since=datetime(2000, 1, 1, tzinfo=UTC)).num_rows == 0
 
 
+def test_copy_that_another_process_made_meanwhile_is_not_made_again(home):
+    judged = Judged(kind="batch", at_ms=1000, table=TABLE)
+    assert append(home, rows_of(judged, [result()]), Mark("results", -1, 3))
+    # The other one has collected versions 1 to 4 before the first was there.
+    assert not append(home, rows_of(judged, [result(), result("set")]), Mark("results", -1, 4))
+    assert append(home, rows_of(judged, [result("set")]), Mark("results", 3, 4))
+    assert history(home).num_rows == 2
+
+
 def test_rows_appended_by_two_processes_are_both_there(home):
     judged = Judged(kind="suite", at_ms=1000, table=TABLE)
-    append(home, rows_of(judged, [result()]), ("results of a.a", 1))
-    append(home, rows_of(judged, [result()]), ("results of a.b", 1))
+    assert append(home, rows_of(judged, [result()]), Mark("results of a.a", -1, 1))
+    assert append(home, rows_of(judged, [result()]), Mark("results of a.b", -1, 1))
     assert history(home).num_rows == 2
     log = max((home.table(RESULTS_TABLE) / "_delta_log").glob("*.json")).read_text()
     assert {"appId": "results of a.b", "version": 1}.items() <= next(

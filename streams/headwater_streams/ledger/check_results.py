@@ -4,6 +4,7 @@ The entry is committed with the batch; the copy follows. The mark of a table in 
 of the table whose entry was copied, so a driver that died in between copies the rest when it starts again.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater_streams.base.errors import CheckFailedError
@@ -11,12 +12,14 @@ from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.ledger.log import commits_backwards
 from headwater_streams.quality.check_result import results_of
-from headwater_streams.quality.results import Judged, append, last_mark, rows_of
+from headwater_streams.quality.results import Judged, Mark, append, last_mark, last_stopped, rows_of
 from headwater_streams.storage.home import Home
 
 
 def copy_results(home: Home, table: str) -> int:
     """Copies the results of a table's batches that `quality.results` lacks; returns how many rows were copied.
+
+    A job and a backfill of its table may copy at the same time: each result is there once.
 
     It goes back from the newest commit, so that it costs what is new: a batch without results was made before there
     were any, or by a job without checks, and those before it have been copied.
@@ -43,7 +46,7 @@ def copy_results(home: Home, table: str) -> int:
             ranges=merge_ranges([source.ranges for source in entry.sources]),
         )
         rows[:0] = rows_of(judged, results_of(Extra.CHECKS.of(entry)))
-    return len(rows) if rows and append(home, rows, (name, newest)) else 0
+    return len(rows) if rows and append(home, rows, Mark(name, copied, newest)) else 0
 
 
 def record_stopped(
@@ -57,7 +60,7 @@ def record_stopped(
     ranges: Ranges,
     error: CheckFailedError,
 ) -> bool:
-    """Writes the results of a batch that a check stopped, the first time that it does; says whether it did."""
+    """Writes the results of a batch that a check stopped, unless its last try came to the same; says whether it did."""
     if not error.results:
         return False
     judged = Judged(
@@ -69,4 +72,11 @@ def record_stopped(
         batch=batch,
         ranges=ranges,
     )
-    return append(home, rows_of(judged, error.results), (f"stopped {job}/{generation}", batch))
+    rows = rows_of(judged, error.results)
+    if _compared(last_stopped(home, job, generation, batch)) == _compared(rows):
+        return False
+    return append(home, rows)
+
+
+def _compared(rows: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
+    return {tuple(row[name] for name in ("check", "outcome", "action", "judged", "failed")) for row in rows}

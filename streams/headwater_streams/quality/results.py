@@ -2,8 +2,8 @@
 
 A batch's results stand in its ledger entry, and so are committed with the batch, once. `ledger.check_results` copies
 them from there right after the commit, by a mark of the table, so that a copy that was cut short goes on where it was.
-The results of a batch that a check stopped have no commit to stand in; they are written by a mark of their own, once
-for each batch however often it is tried. A suite adds a row for each of its expectations.
+The results of a batch that a check stopped have no commit to stand in; they are written when they are not those that
+were written of it last, however often it is tried. A suite adds a row for each of its expectations.
 """
 
 from collections.abc import Sequence
@@ -107,13 +107,28 @@ def rows_of(judged: Judged, results: Sequence[CheckResult]) -> list[dict[str, An
     ]
 
 
-def append(home: Home, rows: Sequence[dict[str, Any]], mark: tuple[str, int] | None = None) -> bool:
-    """Appends rows, unless the table has the mark already; says whether it did.
+@dataclass(frozen=True)
+class Mark:
+    """How far rows of one origin have been appended: a number that grows, under a name.
+
+    Attributes:
+        name: The origin.
+        before: What the mark was when the rows were collected; -1 for none yet.
+        after: What it is once they are there.
+    """
+
+    name: str
+    before: int
+    after: int
+
+
+def append(home: Home, rows: Sequence[dict[str, Any]], mark: Mark | None = None) -> bool:
+    """Appends rows; says whether it did. It does not where somebody else has moved the mark meanwhile.
 
     Args:
         home: The home.
         rows: What `rows_of` gives.
-        mark: A name, and a number that grows: rows of the same or a smaller number are there already.
+        mark: Moved with them; None for rows that are appended however often they are.
     """
     path = home.table(RESULTS_TABLE)
     if not has_versions(path):
@@ -121,9 +136,9 @@ def append(home: Home, rows: Sequence[dict[str, Any]], mark: tuple[str, int] | N
     data = pa.Table.from_pylist(list(rows), schema=SCHEMA)
     for attempt in range(_TRIES):
         opened = opened_table(path)
-        if mark is not None and last_mark(home, mark[0], opened) >= mark[1]:
+        if mark is not None and last_mark(home, mark.name, opened) != mark.before:
             return False
-        marks = None if mark is None else [Transaction(*mark)]
+        marks = None if mark is None else [Transaction(mark.name, mark.after)]
         try:
             write_deltalake(
                 opened, data, mode="append", commit_properties=CommitProperties(app_transactions=marks)
@@ -154,6 +169,7 @@ def history(
     job: str | None = None,
     table: str | None = None,
     check: str | None = None,
+    kind: Kind | None = None,
     since: datetime | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
@@ -161,7 +177,7 @@ def history(
     path = home.table(RESULTS_TABLE)
     if not has_versions(path):
         return SCHEMA.empty_table()
-    wanted = {"job": job, "table": table, "check": check}
+    wanted = {"job": job, "table": table, "check": check, "kind": kind}
     conditions = [pc.field(name) == value for name, value in wanted.items() if value is not None]
     if since is not None:
         conditions.append(pc.field("at") >= since)
@@ -174,17 +190,24 @@ def history(
     return found.sort_by("at")
 
 
+def last_stopped(home: Home, job: str, generation: int, batch: int) -> list[dict[str, Any]]:
+    """The rows that were written of a batch when a check stopped it last; none where none has."""
+    found = history(home, job=job, kind="stopped")
+    mine = pc.and_(pc.equal(found["generation"], generation), pc.equal(found["batch"], batch))
+    rows = found.filter(mine).to_pylist()
+    return [row for row in rows if row["at"] == rows[-1]["at"]]
+
+
 def past_of(home: Home, job: str, check: str, count: int) -> list[Past]:
     """What a check measured of the last batches that were committed, oldest first."""
-    return _last(history(home, job=job, check=check, columns=["kind", "values"]), "batch", count)
+    return _last(history(home, job=job, check=check, kind="batch", columns=["values"]), count)
 
 
 def past_of_suites(home: Home, table: str, check: str, count: int) -> list[Past]:
     """What a check measured of the last versions of a table that a suite judged, oldest first."""
-    return _last(history(home, table=table, check=check, columns=["kind", "values"]), "suite", count)
+    return _last(history(home, table=table, check=check, kind="suite", columns=["values"]), count)
 
 
-def _last(found: pa.Table, kind: Kind, count: int) -> list[Past]:
-    rows = found.filter(pc.equal(found["kind"], kind))
-    rows = rows.slice(max(0, rows.num_rows - count))
+def _last(found: pa.Table, count: int) -> list[Past]:
+    rows = found.slice(max(0, found.num_rows - count))
     return [Past(int(row["at"].timestamp() * 1000), dict(row["values"] or ())) for row in rows.to_pylist()]
