@@ -78,21 +78,24 @@ def test_rule_that_cannot_be_meant_is_refused_with_a_sentence(make, named):
 
 
 @pytest.mark.parametrize(
-    "rule",
+    ("rule", "action"),
     [
-        expect.volume(),
-        expect.volume(same_hour_of_days=7),
-        expect.drift("x", values=["a"]),
-        expect.fresh("t", "1 hour"),
-        expect.unique("x"),
-        expect.references("x", "dim.a"),
-        expect.same_columns("x INT"),
-        expect.null_share("x", "1 %"),
+        (expect.volume(), "warn"),
+        (expect.volume(same_hour_of_days=7), "warn"),
+        (expect.drift("x", values=["a"]), "warn"),
+        (expect.fresh("t", "1 hour"), "warn"),
+        (expect.unique("x"), "fail"),
+        (expect.references("x", "dim.a"), "fail"),
+        (expect.same_columns("x INT"), "fail"),
+        (expect.null_share("x", "1 %"), "fail"),
     ],
 )
-def test_rule_on_batches_makes_a_check_that_stops_the_job_and_can_be_sent_elsewhere(rule):
+def test_rule_on_batches_stops_the_job_only_where_another_try_may_pass_and_can_be_sent_elsewhere(
+    rule, action
+):
     check = Check("c", rule)
-    assert (check.level, check.action, check.on) == ("batch", "fail", "output")
+    assert (check.level, check.action, check.on) == ("batch", action, "output")
+    assert Check("c", rule, action="fail").action == "fail"
     assert pickle.loads(pickle.dumps(check)) == check
     assert check.text == rule.text
 

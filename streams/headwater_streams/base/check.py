@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from headwater_streams.base.at_most import AtMost
 from headwater_streams.base.condition import enclosed
-from headwater_streams.base.rule import Rule
+from headwater_streams.base.rule import MeasuredRule, Rule
 
 On = Literal["input", "output"]
 Level = Literal["row", "batch"]
@@ -71,8 +71,9 @@ class Check:
         """Validates the parts.
 
         `on` is by default the input where rows are taken out, the output otherwise. The level and the action of a
-        condition are by default `"row"` and `"quarantine"`; those of a rule are what it judges, and `"fail"` where that
-        is the batch.
+        condition are by default `"row"` and `"quarantine"`. The level of a rule is what it judges. Where that is the
+        batch, the action is `"fail"`, but `"warn"` where the clock or earlier batches decide: such a batch fails again
+        when it is tried again, and the job would never go on.
 
         Raises:
             InvalidCheckError: A part is not one of its allowed values, or two of them contradict each other.
@@ -90,7 +91,7 @@ class Check:
                 f"check {name!r}: level={level!r}, and the rule judges a {rule.level}; leave level= out"
             )
         level = level or ("row" if rule is None else rule.level)
-        action = action or ("fail" if rule is not None and level == "batch" else "quarantine")
+        action = action or default_action(rule)
         _require_one_of(name, "level", level, get_args(Level))
         _require_one_of(name, "action", action, get_args(Action))
         if on is not None:
@@ -128,6 +129,11 @@ class Check:
         return f"Check({', '.join(parts)})"
 
     @property
+    def goes_by_clock(self) -> bool:
+        """Whether rows that pass it may break it later."""
+        return isinstance(self.rule, MeasuredRule) and self.rule.goes_by_clock
+
+    @property
     def text(self) -> str:
         """What it expects, as its author wrote it, or the rule says it."""
         return self.expression if self.rule is None else self.rule.text
@@ -147,6 +153,13 @@ class Check:
     def violation_sql(self) -> str:
         """The opposite of `passes_sql`: true where the check does not hold, never NULL."""
         return f"NOT {self.passes_sql}"
+
+
+def default_action(rule: Rule | None) -> Action:
+    """What a check does where nothing is said, by its rule; None for a condition on rows."""
+    if rule is None or rule.level == "row":
+        return "quarantine"
+    return "warn" if isinstance(rule, MeasuredRule) else "fail"
 
 
 def _require_one_of(check: str, part: str, value: object, allowed: tuple[str, ...]) -> None:

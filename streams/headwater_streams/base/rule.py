@@ -134,6 +134,11 @@ class MeasuredRule(Rule):
         return 0
 
     @property
+    def goes_by_clock(self) -> bool:
+        """Whether the same rows may break it later."""
+        return False
+
+    @property
     def expression(self) -> str:
         """That each aggregate can be measured."""
         return " AND ".join(f"({sql} IS NULL OR {sql} IS NOT NULL)" for sql in self.measures.values())

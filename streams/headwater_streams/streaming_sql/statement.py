@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot.tokens import TokenType
 
-from headwater_streams.base.check import REMOVING, Check, InvalidCheckError
+from headwater_streams.base.check import REMOVING, Check, InvalidCheckError, default_action
 from headwater_streams.base.condition import has_aggregate
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.streaming_sql.calls import argument
@@ -253,8 +253,7 @@ def _check(
     level = "batch" if has_aggregate(text) else "row"
     if rule is not None:
         level = rule.level
-    default = "fail" if level == "batch" else "quarantine"
-    effective = action or default
+    effective = action or ("fail" if rule is None and level == "batch" else default_action(rule))
     if effective in REMOVING and level == "batch":
         deed = "go to quarantine" if effective == "quarantine" else "be dropped"
         place.fail(f"check {name!r} is about a batch, which cannot {deed}; write ON VIOLATION FAIL or WARN")

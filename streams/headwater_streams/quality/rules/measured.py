@@ -31,6 +31,11 @@ class Fresh(MeasuredRule):
         """The newest time, in microseconds."""
         return {"newest_us": f"unix_micros(max({quoted(self.columns[0])}))"}
 
+    @property
+    def goes_by_clock(self) -> bool:
+        """They grow old."""
+        return True
+
     def judge(self, values: Values, before: Sequence[Past], now_ms: int) -> Judgement:
         """Compares the newest time with the clock. A batch without rows, or without times, has nothing to judge."""
         newest = values.get("newest_us")
