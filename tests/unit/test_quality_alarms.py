@@ -1,10 +1,17 @@
 """Alarms: once when a check breaks and once when it is well again, whatever fails; suites when they are due."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from socket import create_server
+from threading import Thread
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from headwater.running.quality_watch import AlarmBell, by_command
+from headwater.running.quality_watch import AlarmBell, QualityWatch, WatchSettings, by_command, by_webhook
 from headwater_streams.quality.alarms import AlarmState, Schedule, alarms
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.results import Judged, append, rows_of
@@ -68,24 +75,37 @@ def test_state_is_read_back():
 @pytest.mark.parametrize(
     ("schedule", "waited_s", "version", "judged", "due"),
     [
-        (Schedule(every_s=60), 59, 5, 1, False),
-        (Schedule(every_s=60), 60, 5, 1, True),
-        (Schedule(every_s=60), 600, 5, 5, False),
-        (Schedule(commits=3), 0, 5, 2, True),
-        (Schedule(commits=3), 9999, 4, 2, False),
-        (Schedule(), 9999, 4, -1, False),
+        (Schedule(every_s=60), 59, 5, 1, None),
+        (Schedule(every_s=60), 60, 5, 1, "suite"),
+        (Schedule(every_s=60), 600, 5, 5, None),
+        (Schedule(commits=3), 0, 5, 2, "suite"),
+        (Schedule(commits=3), 9999, 4, 2, None),
+        (Schedule(), 9999, 4, -1, None),
     ],
 )
 def test_suite_is_due_by_time_or_commits_and_never_for_a_version_that_was_judged(
     schedule, waited_s, version, judged, due
 ):
-    assert schedule.is_due(waited_s=waited_s, version=version, judged_version=judged) is due
+    assert schedule.due(waited_s=waited_s, version=version, judged_version=judged) == due
+
+
+def test_freshness_is_due_by_time_also_where_nothing_comes_any_more():
+    def due(version, waited_s=60):
+        schedule = Schedule(every_s=60)
+        return schedule.due(waited_s=waited_s, version=version, judged_version=5, by_clock=True)
+
+    assert [due(5), due(6), due(5, 59)] == ["clock", "suite", None]
+    assert Schedule(every_s=60).due(waited_s=99, version=-1, judged_version=-1, by_clock=True) is None
 
 
 def judged(home, minute, outcome):
     result = CheckResult(check="set", outcome=outcome, action="warn", judged=10)
     at_ms = int((NOON + timedelta(minutes=minute)).timestamp() * 1000)
     append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table="a.b", job="j", batch=minute), [result]))
+
+
+def bell_of(home, deliver, way="command"):
+    return AlarmBell(home, way, deliver, lambda: NOON)
 
 
 def test_bell_rings_once_and_again_where_it_was_not_heard(tmp_path):
@@ -97,28 +117,114 @@ def test_bell_rings_once_and_again_where_it_was_not_heard(tmp_path):
         heard.append(alarm.state)
 
     judged(home, 0, "broken")
-    bell = AlarmBell(home, [deliver], lambda: NOON)
+    bell = bell_of(home, deliver)
     assert not bell.look()
     deaf[0] = False
     assert bell.look()
     assert bell.look()
-    assert AlarmBell(home, [deliver], lambda: NOON).look()  # another command does not repeat it
+    assert bell_of(home, deliver).look()  # another command does not repeat it
     judged(home, 30, "held")
     bell.look()
     assert heard == ["broken", "well"]
 
 
-def test_way_that_heard_it_is_not_told_again_because_another_did_not(tmp_path):
+def test_two_commands_of_a_home_tell_it_once(tmp_path):
     home, heard = Home(tmp_path), []
 
-    def deaf(alarm):
-        raise OSError("nobody there")
+    def slowly(alarm):
+        assert bell_of(home, heard.append).look()  # the other command looks meanwhile
+        heard.append(alarm.state)
 
     judged(home, 0, "broken")
-    bell = AlarmBell(home, [heard.append, deaf], lambda: NOON)
-    assert not bell.look()
-    assert not bell.look()
+    assert bell_of(home, slowly).look()
+    assert heard == ["broken"]
+
+
+def test_damaged_state_tells_once_more_and_not_for_ever(tmp_path, caplog):
+    home, heard = Home(tmp_path), []
+    judged(home, 0, "broken")
+    bell_of(home, heard.append).look()
+    (tmp_path / "quality/alarms-command.json").write_text("{")
+    bell = bell_of(home, heard.append)
+    assert bell.look()
+    assert bell.look()
+    assert len(heard) == 2
+    assert "told once more" in caplog.text
+
+
+class Webhook:
+    """A web server that answers with a status, and keeps what it was sent."""
+
+    def __init__(self):
+        self.status, self.location, self.bodies = 200, None, []
+        webhook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if webhook.status == 200:
+                    assert self.headers["Content-Type"] == "application/json"
+                    webhook.bodies.append(json.loads(body))
+                self.send_response(webhook.status)
+                if webhook.location:
+                    self.send_header("Location", webhook.location)
+                self.end_headers()
+
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def webhook():
+    started = Webhook()
+    yield started
+    started.close()
+
+
+def test_webhook_gets_the_alarm_once_it_answers_and_keeps_no_other_way_waiting(tmp_path, webhook, caplog):
+    home, heard = Home(tmp_path), []
+    judged(home, 0, "broken")
+    by_web = bell_of(home, by_webhook(webhook.url), "webhook")
+    for status, said in ((503, "answered 503"), (302, "it has moved to https://elsewhere/hook: write that")):
+        webhook.status, webhook.location = status, "https://elsewhere/hook" if status == 302 else None
+        assert not by_web.look()
+        assert said in caplog.text
+        assert bell_of(home, heard.append).look()
+    webhook.status, webhook.location = 200, None
+    assert by_web.look()
+    assert by_web.look()
+    (body,) = webhook.bodies
+    assert (body["state"], body["table"], body["check"]) == ("broken", "a.b", "set")
+    assert body["text"] == "a.b: the check 'set' is broken in batch 0: 0 of 10 rows failed"
     assert len(heard) == 1
+
+
+def test_webhook_that_is_no_web_server_is_a_failure_and_no_end(tmp_path):
+    with create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with server.accept()[0] as connection:
+                connection.recv(10_000)
+                connection.sendall(b"SSH-2.0-x\r\n")
+
+        talking = Thread(target=answer)
+        talking.start()
+        (alarm,) = alarms(AlarmState(), [row(1, "broken")])
+        with pytest.raises(OSError, match="is no HTTP"):
+            by_webhook(f"http://127.0.0.1:{server.getsockname()[1]}")(alarm)
+        talking.join()
 
 
 def test_command_gets_the_alarm_as_json(tmp_path):
@@ -127,3 +233,43 @@ def test_command_gets_the_alarm_as_json(tmp_path):
     assert '"state": "broken"' in (tmp_path / "alarm.json").read_text()
     with pytest.raises(OSError, match="ended with status 3"):
         by_command("exit 3")(alarm)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_watch_judges_new_versions_then_by_the_clock_alone_and_survives_a_suite_that_raises(tmp_path, caplog):
+    home, clock, judged_as = Home(tmp_path), Clock(), []
+    timed = SimpleNamespace(goes_by_clock=True)
+    job = SimpleNamespace(name="visits", target=SimpleNamespace(name="silver.visits"), checks=(timed,))
+    path = home.table("silver.visits")
+
+    def judge(_, due):
+        judged_as.append(due)
+        if len(judged_as) == 1:
+            raise ValueError("boom")
+        return DeltaTable(path).version()
+
+    watch = QualityWatch(home, [job], WatchSettings(Schedule(every_s=60)), judge, clock)
+
+    def after_a_minute():
+        clock.now += 60
+        watch.tick()
+        watch.finish()
+        return list(judged_as)
+
+    assert after_a_minute() == []  # there is no table yet
+    write_deltalake(path, pa.table({"page": ["a"]}))
+    assert after_a_minute() == ["suite"]
+    assert "the suite of silver.visits did not run: boom" in caplog.text
+    assert after_a_minute() == ["suite"] * 2
+    assert after_a_minute() == ["suite", "suite", "clock"]
+    write_deltalake(path, pa.table({"page": ["b"]}), mode="append")
+    assert after_a_minute()[3:] == ["suite"]

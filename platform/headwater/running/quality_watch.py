@@ -9,14 +9,16 @@ import os
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from headwater.config.load import load_settings
-from headwater_streams.quality.alarms import Alarm, AlarmState, Schedule, alarms
+from headwater_streams.quality.alarms import Alarm, AlarmState, Due, Schedule, alarms
 from headwater_streams.storage.home import Home
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _COLUMNS = "table check outcome kind job batch version judged failed observed sa
 
 Deliver = Callable[[Alarm], None]
 """Tells somebody; raises where that could not be done."""
+Judge = Callable[["Job", Due], int]
+"""Judges a job's table, and gives the version that was judged."""
 
 
 def by_command(command: str) -> Deliver:
@@ -57,15 +61,29 @@ def by_command(command: str) -> Deliver:
     return deliver
 
 
+class _NoRedirect(HTTPRedirectHandler):
+    """Takes a redirect for a failure: urllib would follow it by a GET without the alarm, and count it as delivered."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follows nothing."""
+
+
 def by_webhook(url: str) -> Deliver:
     """Posts each alarm as JSON to an address."""
+    opener = build_opener(_NoRedirect)
 
     def deliver(alarm: Alarm) -> None:
-        request = urllib.request.Request(  # noqa: S310 - an address of http or https, which the settings check
-            url, json.dumps(alarm.to_json()).encode(), {"Content-Type": "application/json"}, method="POST"
-        )
-        with urllib.request.urlopen(request, timeout=_TAKES_AT_MOST_S):  # noqa: S310 - as above
-            pass
+        body = json.dumps(alarm.to_json()).encode()
+        request = Request(url, body, {"Content-Type": "application/json"}, method="POST")  # noqa: S310 - http or https
+        try:
+            with opener.open(request, timeout=_TAKES_AT_MOST_S):
+                pass
+        except HTTPError as error:
+            where = error.headers.get("Location") if 300 <= error.code < 400 else None
+            moved = f", as it has moved to {where}: write that address" if where else ""
+            raise OSError(f"the webhook answered {error.code}{moved}") from error
+        except HTTPException as error:
+            raise OSError(f"the webhook's answer is no HTTP: {type(error).__name__}") from error
 
     return deliver
 
@@ -85,57 +103,59 @@ class WatchSettings:
     webhook: str = ""
 
     @property
-    def deliveries(self) -> list[Deliver]:
-        """The ways in which alarms are delivered."""
-        ways = [by_command(self.command)] if self.command else []
-        return [*ways, by_webhook(self.webhook)] if self.webhook else ways
+    def ways(self) -> dict[str, Deliver]:
+        """The ways in which alarms are delivered, by their names."""
+        ways = {"command": by_command(self.command)} if self.command else {}
+        return ways | ({"webhook": by_webhook(self.webhook)} if self.webhook else {})
 
 
 class AlarmBell:
-    """Looks at new results, and delivers what is news in them."""
+    """Looks at new results, and delivers in one way what is news in them.
+
+    Each way has a record of its own of what was said, so that one which fails keeps none of the others waiting.
+    """
 
     def __init__(
         self,
         home: Home,
-        deliveries: Sequence[Deliver],
+        way: str,
+        deliver: Deliver,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._home, self._deliveries, self._now = home, deliveries, now
-        self._path = home.root / "quality" / "alarms.json"
+        """Args: the home; the way's name; what delivers; the time."""
+        self._home, self._deliver = home, deliver
+        self._path = home.root / "quality" / f"alarms-{way}.json"
         self._since = now() - _FIRST_LOOK
-        self._delivered: dict[int, set[tuple[str, str, str]]] = {}
 
     def look(self) -> bool:
-        """Delivers what is news; says whether everything was delivered."""
+        """Delivers what is news, oldest first; says whether everything was delivered.
+
+        Another command that watches the home may be about the same news: it is left to that one.
+        """
+        from headwater_streams.storage.files import locked
+
+        try:
+            with locked(self._path.with_suffix(".lock"), waits=False):
+                return self._look()
+        except BlockingIOError:
+            return True
+
+    def _look(self) -> bool:
         from headwater_streams.quality.results import history
 
-        if not self._deliveries:
-            return True
         found: list[Mapping[str, Any]] = history(self._home, since=self._since, columns=_COLUMNS).to_pylist()
         state = self._state()
         for alarm in alarms(state, found):
-            if not self._deliver(alarm):
+            try:
+                self._deliver(alarm)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                _log.warning("alarm not delivered, and tried again: %s (%s)", alarm.sentence, error)
                 return False
             state = state.after(alarm)
             self._keep(state)
         if found:  # results of two jobs may be committed a little out of order
             self._since = max(self._since, found[-1]["at"] - timedelta(minutes=10))
         return True
-
-    def _deliver(self, alarm: Alarm) -> bool:
-        """Delivers an alarm in every way that it was not delivered yet."""
-        key, is_done = (alarm.table, alarm.check, f"{alarm.state} {alarm.at}"), True
-        for place, deliver in enumerate(self._deliveries):
-            done = self._delivered.setdefault(place, set())
-            if key in done:
-                continue
-            try:
-                deliver(alarm)
-                done.add(key)
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                _log.warning("alarm not delivered, and tried again: %s (%s)", alarm.sentence, error)
-                is_done = False
-        return is_done
 
     def _keep(self, state: AlarmState) -> None:
         from headwater_streams.storage.files import make_folder
@@ -145,10 +165,17 @@ class AlarmBell:
         write_record(self._path, state)
 
     def _state(self) -> AlarmState:
+        from headwater_streams.storage.damage import DamagedFileError
         from headwater_streams.storage.files import exists
         from headwater_streams.storage.records import read_record
 
-        return read_record(self._path, AlarmState) if exists(self._path) else AlarmState()
+        if not exists(self._path):
+            return AlarmState()
+        try:
+            return read_record(self._path, AlarmState)
+        except DamagedFileError as error:
+            _log.warning("checks that are broken are told once more: %s", error)
+            return AlarmState()
 
 
 class QualityWatch:
@@ -159,18 +186,13 @@ class QualityWatch:
         home: Home,
         jobs: "Sequence[Job]",
         settings: WatchSettings,
-        run_suite: "Callable[[Job], int]",
+        judge: "Judge",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args: the home; the jobs; what is watched; what judges a job's table, and gives its version; the clock."""
-        self._home, self._jobs, self._settings, self._run, self._clock = (
-            home,
-            jobs,
-            settings,
-            run_suite,
-            clock,
-        )
-        self._bell = AlarmBell(home, settings.deliveries)
+        """Args: the home; the jobs; what is watched; what judges a job's table; the clock."""
+        self._home, self._jobs, self._settings = home, jobs, settings
+        self._judge, self._clock = judge, clock
+        self._bells = [AlarmBell(home, way, deliver) for way, deliver in settings.ways.items()]
         self._began = {job.name: clock() for job in jobs}
         self._judged = {job.name: -1 for job in jobs}
         self._look_at = clock()
@@ -180,8 +202,8 @@ class QualityWatch:
         """Begins what is due; returns at once."""
         if self._thread is not None and self._thread.is_alive():
             return
-        due = [job for job in self._jobs if self._is_due(job)]
-        looks = bool(self._settings.deliveries) and self._clock() >= self._look_at
+        due = [(job, what) for job in self._jobs if (what := self._due(job)) is not None]
+        looks = bool(self._bells) and self._clock() >= self._look_at
         if due or looks:
             self._thread = threading.Thread(
                 target=self._work, args=(due,), name="headwater-quality", daemon=True
@@ -194,33 +216,36 @@ class QualityWatch:
             self._thread.join(_TAKES_AT_MOST_S)
         self._look()
 
-    def _is_due(self, job: "Job") -> bool:
+    def _due(self, job: "Job") -> Due | None:
         from headwater_streams.ledger.log import next_commit
 
         schedule = self._settings.schedule
         if schedule == _NO_SUITES:
-            return False
-        return schedule.is_due(
+            return None
+        return schedule.due(
             waited_s=self._clock() - self._began[job.name],
             version=next_commit(self._home.table(job.target.name)) - 1,
             judged_version=self._judged[job.name],
+            by_clock=any(check.goes_by_clock for check in job.checks),
         )
 
-    def _work(self, due: "Sequence[Job]") -> None:
-        for job in due:
+    def _work(self, due: "Sequence[tuple[Job, Due]]") -> None:
+        for job, what in due:
             self._began[job.name] = self._clock()
             try:
-                self._judged[job.name] = self._run(job)
+                self._judged[job.name] = self._judge(job, what)
             except Exception as error:  # a suite may raise whatever Spark does
                 _log.warning("the suite of %s did not run: %s", job.target.name, error)
         self._look()
 
     def _look(self) -> None:
-        try:
-            is_done = self._bell.look()
-        except Exception as error:
-            _log.warning("the results of checks could not be looked at: %s", error)
-            is_done = False
+        is_done = True
+        for bell in self._bells:
+            try:
+                is_done &= bell.look()
+            except Exception as error:  # a table may be damaged; the others are looked at
+                _log.warning("the results of checks could not be looked at: %s", error)
+                is_done = False
         self._look_at = self._clock() + (_LOOK_EVERY_S if is_done else _AGAIN_AFTER_S)
 
 
@@ -231,10 +256,12 @@ def quality_watch(home: "Path", spark: "SparkSession", jobs: "Sequence[Job]") ->
     schedule = Schedule(every_s=minutes * 60 if minutes else None, commits=commits or None)
     watched = WatchSettings(schedule, settings.alarm_command, settings.alarm_webhook)
 
-    def judge(job: "Job") -> int:
-        from headwater_streams.quality.run import run_suite
+    def judge(job: "Job", due: Due) -> int:
+        from headwater_streams.quality.run import judge_by_clock, run_suite
         from headwater_streams.quality.suite_rows import keep_result
 
+        if due == "clock":
+            return judge_by_clock(spark, home, job.target.name, job.checks)
         result = run_suite(spark, home, job.target.name, checks=job.checks, keys=job.target.keys)
         keep_result(Home(home), result)
         return result.version

@@ -1,7 +1,8 @@
 """When a check's breaking is news: once when it breaks, and once when it is well again. Decides only; nothing is sent.
 
-What was said last of each check is a record in `<home>/quality/alarms.json`. It is written after an alarm was
-delivered, so that one which could not be is tried again, and a command that starts anew does not repeat the others.
+What was said last of each check is a record for each way of delivery, `<home>/quality/alarms-WAY.json`. It is written
+after an alarm was delivered, so that one which could not be is tried again, and a command that starts anew does not
+repeat the others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any, Literal
 from headwater_streams.base.record import Part, Record
 
 State = Literal["broken", "well"]
+Due = Literal["suite", "clock"]
+"""What is to be judged of a table: a version by all checks, or one that was judged by those that go by the clock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,15 +179,22 @@ class Schedule:
     every_s: float | None = None
     commits: int | None = None
 
-    def is_due(self, *, waited_s: float, version: int, judged_version: int) -> bool:
-        """Whether a suite is to run now; a version that was judged already is not judged again.
+    def due(
+        self, *, waited_s: float, version: int, judged_version: int, by_clock: bool = False
+    ) -> Due | None:
+        """What is to be judged now, if anything.
+
+        A version that was judged is not judged again, but by the checks that go by the clock: of a table into which
+        nothing comes any more, freshness is what breaks.
 
         Args:
-            waited_s: How long ago the last one began, or the command.
-            version: The table's newest version.
+            waited_s: How long ago the last suite began, or the command.
+            version: The table's newest version; -1 where there is none.
             judged_version: The version that was judged last, -1 before the first.
+            by_clock: Whether some check goes by the clock.
         """
-        if version <= judged_version:
-            return False
-        by_time = self.every_s is not None and waited_s >= self.every_s
-        return by_time or (self.commits is not None and version - judged_version >= self.commits)
+        is_time = self.every_s is not None and waited_s >= self.every_s
+        if version > judged_version:
+            is_enough = self.commits is not None and version - judged_version >= self.commits
+            return "suite" if is_time or is_enough else None
+        return "clock" if is_time and by_clock and version >= 0 else None

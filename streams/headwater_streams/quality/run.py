@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from headwater_streams.base.check import Check, InvalidCheckError
 from headwater_streams.base.errors import StreamsError
-from headwater_streams.base.rule import Values
+from headwater_streams.base.rule import Judgement, Values
+from headwater_streams.quality.check_result import of_batch
 from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.rejected import rejected_beside
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
+from headwater_streams.quality.results import Judged, append, rows_of
 from headwater_streams.quality.rule_verdicts import judged_by_rule
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
 from headwater_streams.quality.validation import error_of, import_great_expectations, validate
@@ -68,6 +70,41 @@ def run_suite(
         result, validation = _judged(spark, home, table, checks, keys, version, extra)
     _store(result, validation, home)
     return result
+
+
+def judge_by_clock(spark: "SparkSession", home: Path, table: str, checks: Sequence[Check]) -> int:
+    """Judges the newest version of a table by those checks that go by the clock, and adds what they came to to
+    `quality.results`; the stored result of the version stays as it is. Returns the version.
+
+    Raises:
+        SuiteError: The table cannot be read.
+        DamagedFileError: A file of the table is damaged.
+    """
+    from headwater_streams.spark.damage_behind import reporting_damage
+
+    place, now = Home(home.resolve()), datetime.now(UTC)
+    mine = [check for check in checks if check.goes_by_clock and check.on == "output"]
+    with reporting_damage(place, [table]):
+        frame, version = _read(spark, place.table(table), table, None)
+        expected, _ = expectations_for(mine, (), ())
+        applicable, _ = _applicable(frame, expected, mine)
+        now_ms = int(now.timestamp() * 1000)
+        found = [judged_by_rule(frame, each, place, table, now_ms) for each in applicable]
+        rows = frame.count()
+    by_name = {check.name: check for check in mine}
+    results = [
+        of_batch(
+            by_name[each.name],
+            judged=rows,
+            judgement=Judgement(each.verdict.passed, each.verdict.reason),
+            values=each.verdict.values,
+        )
+        for each in found
+        if each.verdict is not None
+    ]
+    judged = Judged(kind="suite", at_ms=now_ms, table=table, version=version)
+    append(place, rows_of(judged, results))
+    return version
 
 
 def _judged(
