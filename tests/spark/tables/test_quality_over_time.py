@@ -52,7 +52,6 @@ def test_job_drops_bounds_and_counts_and_its_results_are_rows_of_a_table(spark, 
         "read": 5,
         "written": 3,
         "filtered": 1,
-        "duplicate": 0,
         "quarantined": 1,
     }
     assert sorted(results(driver)) == [
