@@ -72,6 +72,21 @@ def test_history_draws_each_check_and_fails_where_one_is_broken_now(home, capsys
     assert (status, [row["outcome"] for row in json.loads(out)]) == (0, ["held", "broken", "held"])
 
 
+def test_show_has_what_each_check_came_to_last(home, capsys):
+    judged(home, "held", "broken", check="volume")
+    judged(home, "broken", "held")
+    status, out, err = ran(home, capsys, "quality", "show", TABLE)
+    assert status == 0, err
+    lines = [line.split() for line in out.splitlines() if "warn" in line]
+    assert [line[:5] for line in lines] == [
+        ["✓", "set", "warn", "10", "0"],
+        ["✗", "volume", "warn", "10", "2"],
+    ]
+    assert "batch 1" in out
+    status, _, err = ran(home, capsys, "quality", "show", "silver.none")
+    assert (status, "there is no result of silver.none yet" in err) == (2, True)
+
+
 def test_history_of_nothing_says_so(home, capsys):
     status, out, err = ran(home, capsys, "quality", "history")
     assert (status, out) == (0, "")
@@ -83,7 +98,7 @@ def test_suggest_writes_a_suite_and_does_not_overwrite_one(home, capsys, tmp_pat
     suite = tmp_path / "suite.py"
     status, out, _ = ran(home, capsys, "quality", "suggest", TABLE, "--out", str(suite))
     assert status == 0
-    assert out.startswith(f"3 checks of {TABLE} in ")
+    assert out.startswith(f"2 checks of {TABLE} in ")
     assert "hw.expect.in_set('carrier', ['AA', 'UA'])" in suite.read_text()
     status, _, err = ran(home, capsys, "quality", "suggest", TABLE, "--out", str(suite))
     assert status == 2

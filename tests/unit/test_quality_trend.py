@@ -1,8 +1,13 @@
 """Results of checks over time: a line in the terminal, a page."""
 
+import random
 from datetime import UTC, datetime, timedelta
 
-from headwater_streams.quality.trend import page, spark_line, trends
+import pyarrow as pa
+
+from headwater_streams.quality.results import SCHEMA
+from headwater_streams.quality.trend import page, spark_line
+from headwater_streams.quality.trend import trends as trends_of
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 
@@ -20,6 +25,10 @@ def row(minute, outcome="held", failed=0, *, check="set", kind="batch", observed
         "failed": failed,
         "observed": observed,
     }
+
+
+def trends(rows, cells=300):
+    return trends_of(pa.Table.from_pylist(rows, schema=SCHEMA), cells)
 
 
 def test_trend_is_that_of_each_check_and_knows_since_when_it_is_broken():
@@ -47,6 +56,30 @@ def test_line_shows_the_worst_of_what_falls_together():
     assert spark_line(trend, width=10) == "✗·········"
 
 
+def test_year_has_as_many_cells_as_can_be_drawn_and_counts_every_result():
+    rows = [row(n, "broken" if n % 1000 == 999 else "held", n % 7) for n in range(10_000)]
+    (trend,) = trends(rows)
+    assert (len(trend.cells), trend.results, trend.broken) == (300, 10_000, 10)
+    assert (trend.cells[0].since, trend.cells[-1].share) == (NOON, 0.06)
+    assert trend.since == NOON + timedelta(minutes=9999)
+    assert page([trend], "t").count("<rect") == 300
+
+
+def test_rows_of_many_checks_and_files_are_put_in_order():
+    rows = [row(n, "broken" if n > 7 else "held", check=check) for n in range(10) for check in "ba"]
+    shuffled = random.Random(1).sample(rows, len(rows))
+    whole = pa.Table.from_pylist(shuffled, schema=SCHEMA)
+    encoded = whole.set_column(3, "check", whole["check"].dictionary_encode())
+    parts = pa.concat_tables([encoded.slice(0, 3), encoded.slice(3, 9), encoded.slice(12)])
+    for found in (trends_of(whole), trends_of(parts)):
+        assert [(each.check, each.results, each.since) for each in found] == [
+            ("a", 10, NOON + timedelta(minutes=8)),
+            ("b", 10, NOON + timedelta(minutes=8)),
+        ]
+        assert found[0].last.where == "batch 9"
+    assert trends_of(whole.slice(0, 0)) == []
+
+
 def test_page_has_what_records_hold_as_text():
     (trend,) = trends([row(0, "broken", 1, observed="<script>alert(1)</script>")])
     written = page([trend], "Quality of <home>")
@@ -56,5 +89,6 @@ def test_page_has_what_records_hold_as_text():
 
 
 def test_stopped_batch_says_so():
-    (trend,) = trends([row(0, "broken", 1, kind="stopped")])
-    assert trend.last.where == "batch 0, stopped"
+    for kind, where in (("stopped", "batch 0, stopped"), ("backfill", "version 0, a backfill")):
+        (trend,) = trends([row(0, "broken", 1, kind=kind)])
+        assert trend.last.where == where

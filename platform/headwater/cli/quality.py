@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ from headwater_streams.base.plural import quantity
 from headwater_streams.storage.damage import DamagedFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headwater_streams.plan.job import Job
     from headwater_streams.quality import Check, SuiteResult
@@ -132,7 +132,9 @@ def show(
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
-    """Show the stored results and where their Data Docs are.
+    """Show the stored results of suites and where their Data Docs are; of one table also what each check came to last.
+
+    How a check did over time: headwater quality history.
 
     \b
     Examples:
@@ -140,10 +142,13 @@ def show(
       headwater quality show silver.departures
     """
     from headwater_streams.quality import stored_results
+    from headwater_streams.quality.results import newest
+    from headwater_streams.storage.home import Home
 
     damaged: list[DamagedFileError] = []
     results = stored_results(home, table, damaged.append)
-    if table and not results and not damaged:
+    last = newest(Home(home), table) if table and not json_output else []
+    if table and not (results or last or damaged):
         raise UsageError(f"there is no result of {table} yet: headwater quality run {table}")
     if json_output:
         print_json([result.to_json() for result in results])
@@ -162,8 +167,10 @@ def show(
             )
             for result in results
         ],
-        empty="no suite has run yet: headwater quality run TABLE",
+        empty=f"no suite of {table or 'any table'} has run yet: headwater quality run {table or 'TABLE'}",
     )
+    if last:
+        _print_newest(last)
     if table and results:
         _print_result(results[-1])
     elif results:
@@ -246,27 +253,24 @@ def history(
     """
     from datetime import UTC, datetime, timedelta
 
+    from headwater_streams.quality.results import for_trends
     from headwater_streams.quality.results import history as read_history
-    from headwater_streams.quality.trend import page, spark_line, trends
+    from headwater_streams.quality.trend import COLUMNS, page, spark_line, trends
     from headwater_streams.storage.files import write_text
     from headwater_streams.storage.home import Home
 
     since = datetime.now(UTC) - timedelta(days=days)
-    columns = ("table", "check", "outcome", "kind", "batch", "version", "judged", "failed", "observed")
-    more = ("job", "action", "generation", "values", "sample", "ranges") if json_output else ()
-    rows = read_history(
-        Home(home), table=table, check=check, since=since, columns=[*columns, *more]
-    ).to_pylist()
-    found = trends(rows)
+    found = trends(for_trends(Home(home), COLUMNS, table=table, check=check, since=since))
     if html is not None:
         write_text(html, page(found, f"Checks of {table or 'all tables'}, {days:g} days"))
     if json_output:
+        rows = read_history(Home(home), table=table, check=check, since=since).to_pylist()
         print_json([{**row, "at": row["at"].isoformat()} for row in rows])
     else:
         print_table(
             ["table", "check", "over time", "results", "broken", "last"],
             [
-                (each.table, each.check, spark_line(each), len(each.points), each.broken, _last_of(each))
+                (each.table, each.check, spark_line(each), each.results, each.broken, _last_of(each))
                 for each in found
             ],
             empty="no check has a result of that time; a job with checks writes them, and headwater quality run",
@@ -275,6 +279,31 @@ def history(
             print_line(f"as a page: {html}")
     if any(each.since is not None for each in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _print_newest(rows: "Sequence[Mapping[str, Any]]") -> None:
+    """What each check of a table came to last, with some of the rows at fault."""
+    from headwater_streams.quality.results import place_of
+
+    marks = {"held": "✓", "within": "·", "broken": "✗"}
+    print_table(
+        ["", "check", "action", "judged", "failed", "observed", "rows at fault", "of", "at (UTC)"],
+        [
+            (
+                marks[row["outcome"]],
+                row["check"],
+                row["action"],
+                row["judged"],
+                row["failed"],
+                row["observed"] or None,
+                ", ".join(row["sample"] or ()) or None,
+                place_of(row),
+                f"{row['at']:%Y-%m-%d %H:%M:%S}",
+            )
+            for row in rows
+        ],
+        empty="",
+    )
 
 
 def _last_of(trend: "Trend") -> str:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from headwater_streams.base.record import Part, Record
+from headwater_streams.quality.results import place_of
 
 State = Literal["broken", "well"]
 Due = Literal["suite", "clock"]
@@ -161,7 +162,7 @@ def _alarm(row: Mapping[str, Any], state: State, since: str | None) -> Alarm:
         at=at.isoformat() if isinstance(at, datetime) else str(at),
         job=row.get("job"),
         observed=row.get("observed") or f"{failed:,} of {judged:,} rows failed",
-        where=f"version {row['version']}" if row["kind"] == "suite" else f"batch {row['batch']}",
+        where=place_of(row),
         sample=tuple(row.get("sample") or ()),
         since=since,
     )

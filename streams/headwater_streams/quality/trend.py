@@ -1,101 +1,144 @@
-"""The results of checks over time, as lines that a terminal and a page can draw. Nothing here reads a table."""
+"""The results of checks over time, as lines that a terminal and a page can draw. Nothing here reads a table.
+
+A year of results is millions of rows: they stay in Arrow and NumPy, and a trend has as many cells as can be drawn.
+"""
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater_streams.base.plural import quantity
+from headwater_streams.quality.results import place_of
+
+COLUMNS = ("at", "table", "check", "outcome", "kind", "batch", "version", "judged", "failed", "observed")
+"""The columns of `quality.results` that trends are made of."""
 _BARS = "▁▂▃▄▅▆▇█"
 _HELD, _BROKEN = "·", "✗"
+_IN_LINE, _IN_PAGE = 40, 300
 _WIDTH, _HEIGHT = 600, 48
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One result.
+class Cell:
+    """Results that fall together in a drawing, one or more.
+
+    Attributes:
+        since: The time of the first.
+        results: How many there are.
+        broken: How many of them are broken.
+        share: The greatest share of rows that failed.
+    """
+
+    since: datetime
+    results: int
+    broken: int
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Last:
+    """The newest result of a check.
 
     Attributes:
         at: When.
         outcome: What it came to: held, within or broken.
-        share: The share of rows that failed.
         observed: What was seen.
         where: The batch or the version that was judged.
     """
 
     at: datetime
     outcome: str
-    share: float
     observed: str
     where: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trend:
-    """A check over time, oldest first."""
+    """A check over time.
+
+    Attributes:
+        table: The table.
+        check: The check.
+        cells: Its results, oldest first.
+        last: The newest of them.
+        since: Since when it has been broken without a break; None where it holds now.
+    """
 
     table: str
     check: str
-    points: Sequence[Point]
+    cells: Sequence[Cell]
+    last: Last
+    since: datetime | None
 
     @property
-    def last(self) -> Point:
-        """The newest result."""
-        return self.points[-1]
+    def results(self) -> int:
+        """How many results there are."""
+        return sum(cell.results for cell in self.cells)
 
     @property
     def broken(self) -> int:
-        """How many results were broken."""
-        return sum(point.outcome == "broken" for point in self.points)
-
-    @property
-    def since(self) -> datetime | None:
-        """Since when the check has been broken without a break; None where it holds now."""
-        began = None
-        for point in reversed(self.points):
-            if point.outcome != "broken":
-                break
-            began = point.at
-        return began
+        """How many of them are broken."""
+        return sum(cell.broken for cell in self.cells)
 
 
-def trends(rows: Iterable[Mapping[str, Any]]) -> list[Trend]:
-    """The trend of each check of each table, from rows of `quality.results` that are in order of time."""
-    points: dict[tuple[str, str], list[Point]] = {}
-    for row in rows:
-        judged = row["judged"] or 0
-        where = f"version {row['version']}" if row["kind"] == "suite" else f"batch {row['batch']}"
-        point = Point(
-            at=row["at"],
-            outcome=row["outcome"],
-            share=(row["failed"] or 0) / judged if judged else 0.0,
-            observed=row["observed"] or _counted(row["failed"] or 0, judged),
-            where=f"{where}, stopped" if row["kind"] == "stopped" else where,
+def trends(found: pa.Table, cells: int = _IN_PAGE) -> list[Trend]:
+    """The trend of each check of each table.
+
+    Args:
+        found: Rows of `quality.results` with `COLUMNS`, in any order.
+        cells: At most so many cells for each.
+    """
+    if not found.num_rows:
+        return []
+    at = np.asarray(found["at"].cast(pa.int64()))
+    tables, checks = _codes(found["table"]), _codes(found["check"])
+    groups = tables[0] * len(checks[1]) + checks[0]
+    order = _in_order(at, groups)
+    begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    judged = np.maximum(np.asarray(found["judged"].fill_null(0)), 1)
+    shares = np.asarray(found["failed"].fill_null(0)) / judged
+    outcomes = _codes(found["outcome"])
+    broken = np.array([text == "broken" for text in outcomes[1]])[outcomes[0]]
+    result = []
+    for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+        mine = order[begin:end]
+        table, check = divmod(int(groups[mine[0]]), len(checks[1]))
+        result.append(
+            Trend(
+                table=tables[1][table],
+                check=checks[1][check],
+                cells=_cells(at[mine], shares[mine], broken[mine], cells),
+                last=_last(found.slice(int(mine[-1]), 1).to_pylist()[0]),
+                since=_broken_since(at[mine], broken[mine]),
+            )
         )
-        points.setdefault((row["table"], row["check"]), []).append(point)
-    return [
-        Trend(table=table, check=check, points=tuple(each)) for (table, check), each in sorted(points.items())
-    ]
+    return sorted(result, key=lambda trend: (trend.table, trend.check))
 
 
-def spark_line(trend: Trend, width: int = 40) -> str:
+def spark_line(trend: Trend, width: int = _IN_LINE) -> str:
     """The trend in so many characters: a dot where it held, a bar by the share that failed, a cross where it broke.
 
     Several results may fall into one character, which then shows the worst of them.
     """
-    points, cells = trend.points, list[str]()
-    most = max((point.share for point in points), default=0.0)
-    columns = min(width, len(points))
+    most, columns = max(cell.share for cell in trend.cells), min(width, len(trend.cells))
+    line = []
     for column in range(columns):
-        part = points[column * len(points) // columns : (column + 1) * len(points) // columns]
-        share = max(point.share for point in part)
-        if any(point.outcome == "broken" for point in part):
-            cells.append(_BROKEN)
-        elif share and most:
-            cells.append(_BARS[min(len(_BARS) - 1, int(share / most * (len(_BARS) - 1)))])
+        cells = trend.cells[column * len(trend.cells) // columns : (column + 1) * len(trend.cells) // columns]
+        share = max(cell.share for cell in cells)
+        if any(cell.broken for cell in cells):
+            line.append(_BROKEN)
+        elif share:
+            line.append(_BARS[min(len(_BARS) - 1, int(share / most * (len(_BARS) - 1)))])
         else:
-            cells.append(_HELD)
-    return "".join(cells)
+            line.append(_HELD)
+    return "".join(line)
 
 
 def page(found: Sequence[Trend], title: str) -> str:
@@ -105,7 +148,7 @@ def page(found: Sequence[Trend], title: str) -> str:
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style><h1>{html.escape(title)}</h1>",
     ]
     for trend in found:
-        broken = f"{trend.broken:,} of {len(trend.points):,} broken"
+        broken = f"{trend.broken:,} of {trend.results:,} broken"
         state = "broken" if trend.last.outcome == "broken" else "well"
         parts.append(
             f"<section class={state}><h2>{html.escape(trend.check)}</h2>"
@@ -115,22 +158,74 @@ def page(found: Sequence[Trend], title: str) -> str:
     return "\n".join([*parts, "</html>\n"])
 
 
+def _in_order(at: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+    """The places of the rows by group, and in each by time.
+
+    Rows stand in runs that are in order, which a stable sort merges; small numbers it counts.
+    """
+    by_time = np.argsort(at, kind="stable")
+    small = groups if groups.max() > np.iinfo(np.int16).max else groups.astype(np.int16)
+    return by_time[np.argsort(small[by_time], kind="stable")]
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """A column of texts as numbers, and the text of each."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    whole = encoded.unify_dictionaries().combine_chunks()
+    numbers = np.asarray(whole.indices.fill_null(len(whole.dictionary))).astype(np.int64)
+    return numbers, [*whole.dictionary.to_pylist(), ""]
+
+
+def _cells(
+    at: npt.NDArray[np.int64], shares: npt.NDArray[np.float64], broken: npt.NDArray[np.bool_], most: int
+) -> list[Cell]:
+    count = min(most, len(at))
+    begins = np.arange(count) * len(at) // count
+    sizes = np.diff(begins, append=len(at))
+    worst, breaks = np.maximum.reduceat(shares, begins), np.add.reduceat(broken.astype(np.int64), begins)
+    return [
+        Cell(since=_moment(time), results=int(size), broken=int(breaking), share=float(share))
+        for time, size, breaking, share in zip(at[begins], sizes, breaks, worst, strict=True)
+    ]
+
+
+def _broken_since(at: npt.NDArray[np.int64], broken: npt.NDArray[np.bool_]) -> datetime | None:
+    if not broken[-1]:
+        return None
+    well = np.flatnonzero(~broken)
+    return _moment(at[well[-1] + 1] if len(well) else at[0])
+
+
+def _last(row: dict[str, Any]) -> Last:
+    failed, judged = row["failed"] or 0, row["judged"] or 0
+    return Last(
+        at=row["at"],
+        outcome=row["outcome"],
+        observed=row["observed"] or f"{failed:,} of {judged:,} rows failed",
+        where=place_of(row),
+    )
+
+
+def _moment(us: Any) -> datetime:
+    return _EPOCH + timedelta(microseconds=int(us))
+
+
 def _drawing(trend: Trend) -> str:
-    most = max((point.share for point in trend.points), default=0.0) or 1.0
-    step = _WIDTH / max(1, len(trend.points))
+    most = max(cell.share for cell in trend.cells) or 1.0
+    step = _WIDTH / len(trend.cells)
     marks = []
-    for place, point in enumerate(trend.points):
-        tall = _HEIGHT if point.outcome == "broken" else max(2.0, point.share / most * _HEIGHT)
-        label = html.escape(f"{point.at:%Y-%m-%d %H:%M:%S}, {point.where}: {point.observed}")
+    for place, cell in enumerate(trend.cells):
+        kind = "broken" if cell.broken else "within" if cell.share else "held"
+        tall = _HEIGHT if cell.broken else max(2.0, cell.share / most * _HEIGHT)
+        label = (
+            f"{cell.since:%Y-%m-%d %H:%M:%S}: {quantity(cell.results, 'result')}, {cell.broken:,} broken, "
+            f"at most {cell.share:.2%} of the rows failed"
+        )
         marks.append(
-            f'<rect class="{html.escape(point.outcome)}" x="{place * step:.2f}" y="{_HEIGHT - tall:.1f}" '
+            f'<rect class="{kind}" x="{place * step:.2f}" y="{_HEIGHT - tall:.1f}" '
             f'width="{max(0.5, step - 0.5):.2f}" height="{tall:.1f}"><title>{label}</title></rect>'
         )
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(marks)}</svg>'
-
-
-def _counted(failed: int, judged: int) -> str:
-    return f"{failed:,} of {judged:,} rows failed"
 
 
 _STYLE = (

@@ -24,25 +24,27 @@ EXACT_DIGITS = 15
 """A decimal with so many digits is exact in a log's statistics, whose numbers deltalake and others read as doubles."""
 
 
-def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
+def dataset_of(table: Path, at: DeltaTable | None = None, *, dictionaries: Sequence[str] = ()) -> ds.Dataset:
     """A table's rows as an Arrow dataset, of its newest version or the one that is open as `at`.
+
+    Columns of texts in `dictionaries` are read as dictionaries, see `data_files`.
 
     Arrow's own file system reads it. deltalake's calls back into Python from Arrow's threads; where these still run
     when the interpreter ends, the process aborts after its answer.
     """
     opened = opened_table(table) if at is None else at
     with reading(table):
-        return _dataset(table, opened)
+        return _dataset(table, opened, dictionaries)
 
 
-def _dataset(table: Path, opened: DeltaTable) -> ds.Dataset:
+def _dataset(table: Path, opened: DeltaTable, dictionaries: Sequence[str]) -> ds.Dataset:
     files = SubTreeFileSystem(str(table), LocalFileSystem())
     columns, partitioned = pa.schema(opened.schema().to_arrow()), opened.metadata().partition_columns
     # The columns by whose statistics a file is skipped.
     exact = pa.schema([f for f in columns if f.name in partitioned or not is_wide_decimal(f.type)])
     try:
         dataset = opened.to_pyarrow_dataset(
-            filesystem=files, parquet_read_options=_MICROSECONDS, schema=exact
+            filesystem=files, parquet_read_options=_options(dictionaries), schema=exact
         )
     except BaseException as error:  # a panic in Rust is no Exception
         # deltalake cannot read the statistics of a date outside of the years 1 to 9999; it goes without any then.
@@ -54,9 +56,24 @@ def _dataset(table: Path, opened: DeltaTable) -> ds.Dataset:
         bounds = [str(each.partition_expression) for each in dataset.get_fragments()]
         misread = any(null in bound for bound in bounds for null in _NULL_BOUNDS)
         if not misread or partitioned:
-            return ds.FileSystemDataset(list(dataset.get_fragments()), columns, dataset.format, files)
+            read = _with_dictionaries(columns, dictionaries)
+            return ds.FileSystemDataset(list(dataset.get_fragments()), read, dataset.format, files)
     paths = [uri.removeprefix("file://") for uri in opened.file_uris()]
-    return data_files(paths, columns)
+    return data_files(paths, _with_dictionaries(columns, dictionaries), dictionaries=dictionaries)
+
+
+def _with_dictionaries(columns: pa.Schema, dictionaries: Sequence[str]) -> pa.Schema:
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([f.with_type(kind) if f.name in dictionaries else f for f in columns])
+
+
+def _options(dictionaries: Sequence[str]) -> ds.ParquetReadOptions:
+    if not dictionaries:
+        return _MICROSECONDS
+    return ds.ParquetReadOptions(
+        dictionary_columns=dictionaries,
+        coerce_int96_timestamp_unit=_MICROSECONDS.coerce_int96_timestamp_unit,
+    )
 
 
 def is_wide_decimal(kind: pa.DataType) -> bool:
@@ -75,13 +92,7 @@ def data_files(
         dictionaries: Columns of texts that are read as dictionaries. A topic's name stands once in a file: to write it
             out for each row takes three times as long.
     """
-    options = _MICROSECONDS
-    if dictionaries:
-        options = ds.ParquetReadOptions(
-            dictionary_columns=dictionaries,
-            coerce_int96_timestamp_unit=_MICROSECONDS.coerce_int96_timestamp_unit,
-        )
-    return ds.dataset(list(files), schema, format=ds.ParquetFileFormat(read_options=options))
+    return ds.dataset(list(files), schema, format=ds.ParquetFileFormat(read_options=_options(dictionaries)))
 
 
 def table_id(table: Path) -> str:
