@@ -309,6 +309,20 @@ _VERDICTS = {
         shadow_version=0,
         verified_at="2013-02-01T00:00:01Z",
     ),
+    "checks": Verdict(
+        backfill="delays-1f0c92ab",
+        passed=True,
+        findings=(),
+        accounting={"read": 10, "written": 9, "quarantined": 1},
+        diff=Diff(keys=(), added=0, removed=0, changed=0, unchanged=0, samples={}, digest="00"),
+        notes=(),
+        shadow_version=0,
+        verified_at="2013-02-01T00:00:01Z",
+        checks=(
+            CheckResult(check="has_carrier", outcome="within", action="quarantine", judged=10, failed=1),
+            CheckResult(check="delay_sane", outcome="held", action="fail", judged=9),
+        ),
+    ),
 }
 _PROOF = {"rows_outside": 7, "outside_unchanged": True, "inside_is_the_shadow": True}
 _SWAP: dict[str, Any] = {

@@ -10,6 +10,7 @@ import pytest
 from headwater_streams.base.at_most import AtMost
 from headwater_streams.base.rule import Past
 from headwater_streams.quality import Check, InvalidCheckError, expect
+from headwater_streams.quality.rules.keys import judged_keys
 from headwater_streams.quality.rules.literals import literal
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
@@ -98,6 +99,21 @@ def test_rule_on_batches_stops_the_job_only_where_another_try_may_pass_and_can_b
     assert Check("c", rule, action="fail").action == "fail"
     assert pickle.loads(pickle.dumps(check)) == check
     assert check.text == rule.text
+
+
+@pytest.mark.parametrize(
+    ("rule", "others"),
+    [
+        (expect.references("x", "dim.a"), lambda: pa.table({"x": ["a", "b"]})),  # of another type
+        (expect.references("x", "dim.a"), lambda: pa.table({"y": [1]}).select(["x"])),
+        (expect.unique("s"), lambda: None),
+    ],
+)
+def test_keys_that_cannot_be_compared_break_the_check_and_not_the_job(rule, others):
+    keys = pa.table({"x": [1, 2], "s": [[{"a": 1}], [{"a": 1}]]})
+    judgement = judged_keys(rule, keys.select(rule.columns), lambda *_: others())
+    assert not judgement.holds
+    assert judgement.observed.startswith("the keys cannot be compared: ")
 
 
 def test_freshness_is_that_of_the_newest_time():

@@ -35,23 +35,22 @@ def test_suggestions_are_checks_that_only_warn():
         "carrier_known": "carrier is one of AA, UA, it's",
         "delay_present": "delay is not NULL",
         "delay_in_range": "delay is between 0 and 299",
-        "delay_unique": "delay is unique in the batch",
+        "delay_unique": "delay is unique in the table",
         "tail_mostly_present": "at most 0.7 % of tail is NULL",
         "tail_length": "the length of tail is between 4 and 4",
-        "flight_id_unique": "flight_id is unique in the batch",
-        "usual_volume": "the rows are within 50% of the last 20 batches",
+        "flight_id_unique": "flight_id is unique in the table",
     }
     assert {check.action for check in checks} == {"warn"}
 
 
-def test_column_without_values_suggests_nothing_but_what_it_is():
-    assert suggested([ColumnProfile(name="x", kind="text", rows=10, nulls=10)])[0].name == "usual_volume"
+def test_column_without_values_suggests_nothing():
+    assert suggested([ColumnProfile(name="x", kind="text", rows=10, nulls=10)]) == []
     assert suggested([ColumnProfile(name="x", kind="text", rows=0, nulls=0)]) == []
 
 
 def test_few_rows_suggest_no_set_of_values():
     names = [each.name for each in suggested([profile_of("x", pa.chunked_array([["a", "b"]]))])]
-    assert names == ["x_present", "x_length", "usual_volume"]
+    assert names == ["x_present", "x_length"]
 
 
 def test_profile_is_that_of_the_newest_version(tmp_path):

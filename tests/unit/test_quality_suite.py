@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headwater_streams.quality import Check, Outcome, SuiteResult, stored_results
+from headwater_streams.quality import Check, Outcome, SuiteResult, expect, stored_results
 from headwater_streams.quality.result import RESULT_FILE, load_result, result_folder
 from headwater_streams.quality.suite import Skipped, expectations_for
 
@@ -128,3 +128,18 @@ def test_library_is_imported_in_a_process_whose_main_module_has_no_file():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "great_expectations False\n"), done.stderr
+
+
+def test_rule_that_speaks_of_batches_says_nothing_of_a_table():
+    rules = {
+        "usual": expect.volume(),
+        "hourly": expect.volume(same_hour_of_days=7),
+        "in_batch": expect.unique("delay"),
+        "in_table": expect.unique("delay", within="table"),
+        "spread": expect.drift("delay", edges=[0]),
+    }
+    checks = [Check(name, rule) for name, rule in rules.items()]
+    expected, skipped = expectations_for(checks, keys=(), columns=["delay"])
+    assert [each.name for each in expected] == ["in_table", "spread"]
+    assert [each.name for each in skipped] == ["usual", "hourly", "in_batch"]
+    assert {each.reason for each in skipped} == {"it judges each batch as it is written, not the table"}

@@ -1,6 +1,7 @@
 """Columns of the rows of a batch's files, also where they are partitions, and what checks measured before."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -9,8 +10,9 @@ from headwater_streams.base.rule import Past
 from headwater_streams.plan.job import Job
 from headwater_streams.quality import Check, expect
 from headwater_streams.quality.check_result import CheckResult
-from headwater_streams.quality.results import Judged, append, rows_of
-from headwater_streams.runtime.stages.check_memory import CheckMemory, columns_of_files, columns_of_table
+from headwater_streams.quality.results import Judged, append, past_of, rows_of
+from headwater_streams.runtime.stages import check_memory
+from headwater_streams.runtime.stages.check_memory import CheckMemory, columns_of_files, compared_rows
 from headwater_streams.storage.home import Home
 
 
@@ -38,23 +40,63 @@ def test_columns_of_files_without_partitions_are_those_of_the_rows(tmp_path):
     assert columns_of_files(folder, files_of(folder), ["who"]).to_pydict() == {"who": ["a", "b"]}
 
 
-def test_table_that_is_not_there_has_no_columns(tmp_path):
-    assert columns_of_table(Home(tmp_path), "dim.airlines", ["code"]) is None
+def test_keys_are_compared_with_those_of_another_table_if_there_is_one(tmp_path):
+    home, keys = Home(tmp_path), pa.table({"carrier": ["AA"]})
+    rule = expect.references("carrier", "dim.airlines", "code")
+    assert compared_rows(home, "a.b", rule, keys) is None
+    write_deltalake(home.table("dim.airlines"), pa.table({"code": ["UA"], "name": ["United"]}))
+    assert compared_rows(home, "a.b", rule, keys).to_pydict() == {"code": ["UA"]}
+    assert compared_rows(home, "a.b", expect.unique("carrier"), keys) is None
 
 
-def test_memory_is_read_once_and_kept_up_to_date(tmp_path):
+def test_unique_in_the_table_reads_only_files_that_may_have_a_key_of_the_batch(tmp_path):
+    home, rule = Home(tmp_path), expect.unique("day", "n", within="table")
+    folder = home.table("a.b")
+    for day in range(4):
+        rows = pa.table(
+            {"day": [f"2013-01-{day:02}"] * 3, "n": [10 * day + n for n in range(3)], "x": ["x"] * 3}
+        )
+        write_deltalake(folder, rows, mode="append", partition_by=["day"])
+    keys = pa.table({"day": ["2013-01-02", "2013-01-02", "2013-01-01", None], "n": [21, 7, 21, 1]})
+    found = compared_rows(home, "a.b", rule, keys)
+    assert sorted(found["n"].to_pylist()) == [20, 21, 22]
+    assert found.column_names == ["day", "n"]
+    judgement = rule.judge(keys, found)
+    assert (judgement.failed, judgement.sample) == (1, ("day=2013-01-02, n=21",))
+    # A file that cannot have a key is not read: it may be gone.
+    for name in files_of(folder):
+        if "2013-01-02" not in name:
+            (folder / name).unlink()
+    assert compared_rows(home, "a.b", rule, keys.slice(0, 2)).num_rows == 3
+    assert compared_rows(home, "a.b", rule, keys.slice(3)) is None  # a key with a NULL is none
+
+
+def test_rebuild_is_compared_with_nothing_before_it(tmp_path):
+    context = SimpleNamespace(home=Home(tmp_path), is_live=False)
+    assert CheckMemory(context, None).before is None
+
+
+def test_memory_is_read_once_and_then_what_is_new(tmp_path, monkeypatch):
     home, check = Home(tmp_path), Check("usual", expect.volume(last=2))
-    job = Job.__new__(Job)
+    job, read = Job.__new__(Job), []
     object.__setattr__(job, "name", "j")
-    object.__setattr__(job, "checks", (check,))
 
-    def result(rows):
-        return CheckResult(check="usual", outcome="held", action="fail", judged=1, values={"rows": rows})
+    def past(*arguments, **more):
+        read.append(past_of(*arguments, **more))
+        return read[-1]
+
+    monkeypatch.setattr(check_memory, "past_of", past)
+
+    def judged(at_ms):
+        result = CheckResult(
+            check="usual", outcome="held", action="fail", judged=1, values={"rows": float(at_ms)}
+        )
+        append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table="a.b", job="j", batch=at_ms), [result]))
 
     for at_ms in (1000, 2000, 3000):
-        judged = Judged(kind="batch", at_ms=at_ms, table="a.b", job="j", batch=at_ms)
-        append(home, rows_of(judged, [result(float(at_ms))]))
-    memory = CheckMemory(home, job)
+        judged(at_ms)
+    memory = CheckMemory(SimpleNamespace(home=home, is_live=True), job)
     assert memory.before(check, 2) == (Past(2000, {"rows": 2000.0}), Past(3000, {"rows": 3000.0}))
-    memory.add(4000, [result(4.0)])
-    assert memory.before(check, 2) == (Past(3000, {"rows": 3000.0}), Past(4000, {"rows": 4.0}))
+    judged(3001)
+    assert memory.before(check, 2) == (Past(3000, {"rows": 3000.0}), Past(3001, {"rows": 3001.0}))
+    assert [len(each) for each in read] == [2, 1]

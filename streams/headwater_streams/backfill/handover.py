@@ -258,6 +258,7 @@ def restored_entry(
     last = next((e for e in mine if e is not None and (e.job, e.generation) == known), None)
     batch = last.batch if last is not None else -1
     extra: ExtraValues = dict(last.extra) if last is not None else {}
+    extra.pop(Extra.CHECKS, None)  # no batch is judged by the way back
     extra |= {
         Extra.BACKFILL: planned.id,
         Extra.RESTORED_VERSION: version,

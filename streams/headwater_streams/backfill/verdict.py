@@ -12,6 +12,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import FolderRecord, ranges_from_json, ranges_to_json
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.record import Part
+from headwater_streams.quality.check_result import CheckResult, results_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Verdict(FolderRecord):
         table_version: The live table's version that the diff speaks of; None where a swap looks for itself.
         beside: What the swap changes in the job's other tables, where it writes several.
         ranges: The offsets that a rebuild has read; a repair's are in its plan.
+        checks: What the job's checks came to of the new rows; stored where there are any.
     """
 
     WHAT = "a verdict"
@@ -67,6 +69,7 @@ class Verdict(FolderRecord):
     table_version: int | None = None
     beside: Mapping[str, Change] = field(default_factory=dict)
     ranges: Ranges = field(default_factory=dict)
+    checks: tuple[CheckResult, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -78,7 +81,7 @@ class Verdict(FolderRecord):
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as it is stored and printed."""
-        return self.version_key() | {
+        value = self.version_key() | {
             "backfill": self.backfill,
             "passed": self.passed,
             "findings": [finding.to_json() for finding in self.findings],
@@ -92,6 +95,7 @@ class Verdict(FolderRecord):
             "ranges": ranges_to_json(self.ranges),
             "digest": self.digest,
         }
+        return value | {"checks": [each.to_json() for each in self.checks]} if self.checks else value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Verdict":
@@ -109,6 +113,7 @@ class Verdict(FolderRecord):
             table_version=value.get("table_version"),
             beside={name: Change.from_json(change) for name, change in value.get("beside", {}).items()},
             ranges=ranges_from_json(value.get("ranges", {})),
+            checks=results_of(value.get("checks")),
         )
 
 

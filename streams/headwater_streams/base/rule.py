@@ -74,6 +74,12 @@ class Rule:
         return "batch"
 
     @property
+    def is_of_batches(self) -> bool:
+        """Whether it speaks of single batches as they are written: not of a table at rest, nor of a backfill's rows,
+        which are those of many batches."""
+        return False
+
+    @property
     def expression(self) -> str:
         """A condition in SQL that Spark can analyse over its columns, and that stands for it in a job's fingerprint."""
         return (

@@ -4,8 +4,11 @@ The entry is committed with the batch; the copy follows. The mark of a table in 
 of the table whose entry was copied, so a driver that died in between copies the rest when it starts again.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from deltalake.exceptions import DeltaError
 
 from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.extra import Extra
@@ -13,7 +16,10 @@ from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.ledger.log import commits_backwards
 from headwater_streams.quality.check_result import results_of
 from headwater_streams.quality.results import Judged, Mark, append, last_mark, last_stopped, rows_of
+from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
+
+_log = logging.getLogger(__name__)
 
 
 def copy_results(home: Home, table: str) -> int:
@@ -47,6 +53,14 @@ def copy_results(home: Home, table: str) -> int:
         )
         rows[:0] = rows_of(judged, results_of(Extra.CHECKS.of(entry)))
     return len(rows) if rows and append(home, rows, Mark(name, copied, newest)) else 0
+
+
+def keep_results(home: Home, table: str) -> None:
+    """Copies them; a fault is logged, and whoever copies next makes up for it."""
+    try:
+        copy_results(home, table)
+    except (DeltaError, OSError, DamagedFileError) as error:
+        _log.warning("%s: the results of its checks wait to be copied: %s", table, error)
 
 
 def record_stopped(

@@ -4,17 +4,20 @@ A result is a part of the ledger entry of the batch (`extra.checks`), so that it
 is copied from there into the table `quality.results`, see `ledger.check_results`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headwater_streams.base.check import REMOVING, Check
+from headwater_streams.base.extra import Extra, ExtraValues
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.record import Part
 from headwater_streams.base.rule import Judgement, Values
 
 Outcome = Literal["held", "within", "broken"]
 MOST_SAMPLED = 10
+_WORSE: tuple[Outcome, ...] = ("held", "within", "broken")
+_MOST_OBSERVED = 300  # characters, of what several parts observed
 NOT_WORKED_OUT = "it cannot be worked out"
 """What is observed of a condition over aggregates that raises."""
 
@@ -122,29 +125,39 @@ def sentence(check: Check, result: CheckResult) -> str:
     return f"the batch fails {name}" + (f": {result.observed}" if result.observed else "")
 
 
+def in_entry(results: Iterable[CheckResult]) -> ExtraValues:
+    """What an entry says of results, where there are any."""
+    found = [each.to_json() for each in results]
+    return {Extra.CHECKS: found} if found else {}
+
+
 def results_of(value: Any) -> tuple[CheckResult, ...]:
     """The results that stand in an entry."""
     return tuple(CheckResult.from_json(each) for each in value or ())
 
 
-def merged(parts: Sequence[Mapping[str, CheckResult]]) -> dict[str, CheckResult]:
-    """The results of several inputs or tables of a batch as one for each check; the worst outcome is that of all."""
-    order: list[Outcome] = ["held", "within", "broken"]
+def merged(parts: Iterable[Mapping[str, CheckResult]]) -> dict[str, CheckResult]:
+    """The results of several inputs, tables or batches as one for each check: the rows added up, the worst outcome,
+    and what was seen where it was as bad as that."""
     result: dict[str, CheckResult] = {}
     for part in parts:
         for name, each in part.items():
             before = result.get(name)
-            if before is None:
-                result[name] = each
-                continue
-            result[name] = CheckResult(
-                check=name,
-                outcome=max(before.outcome, each.outcome, key=order.index),
-                action=each.action,
-                judged=before.judged + each.judged,
-                failed=before.failed + each.failed,
-                observed="; ".join(filter(None, (before.observed, each.observed))),
-                values={**before.values, **each.values},
-                sample=(*before.sample, *each.sample)[:MOST_SAMPLED],
-            )
+            result[name] = each if before is None else _both(before, each)
     return result
+
+
+def _both(one: CheckResult, other: CheckResult) -> CheckResult:
+    worst = max(one.outcome, other.outcome, key=_WORSE.index)
+    seen = dict.fromkeys(each.observed for each in (one, other) if each.outcome == worst and each.observed)
+    observed = "; ".join(seen)
+    return CheckResult(
+        check=one.check,
+        outcome=worst,
+        action=other.action,
+        judged=one.judged + other.judged,
+        failed=one.failed + other.failed,
+        observed=observed if len(observed) <= _MOST_OBSERVED else next(iter(seen)),
+        values={**one.values, **other.values},
+        sample=(*one.sample, *other.sample)[:MOST_SAMPLED],
+    )

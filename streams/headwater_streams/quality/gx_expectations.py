@@ -130,7 +130,10 @@ class SomeFailingRows(TableMetricProvider):  # type: ignore[misc]
 
 
 class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
-    """The number of keys that name more than one row, and some of them; only the keys are shuffled."""
+    """The number of keys that name more than one row, and some of them; only the keys are shuffled.
+
+    A key with a NULL is none, as in a job's pass.
+    """
 
     metric_name = _REPEATED_KEYS
     value_keys = ("columns",)
@@ -146,6 +149,8 @@ class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
     ) -> tuple[int, list[str]]:
         keys = cols(metric_value_kwargs["columns"])
         frame = _table(execution_engine, metric_domain_kwargs)
+        for key in keys:
+            frame = frame.where(key.isNotNull())
         repeated = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
         count = repeated.count()
         return count, _as_json(repeated.limit(_SAMPLE_ROWS)) if count else []

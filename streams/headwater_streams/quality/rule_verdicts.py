@@ -1,9 +1,11 @@
 """Verdicts of ready-made rules over a table at rest: those that are no condition in SQL."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headwater_streams.base.rule import Judgement, KeysRule, MeasuredRule, Past
+from headwater_streams.base.rule import Judgement, KeysRule, MeasuredRule, Values
+from headwater_streams.quality.rules.keys import judged_keys
 from headwater_streams.quality.rules.schema import Columns
 from headwater_streams.quality.suite import SqlExpectation, Verdict
 from headwater_streams.storage.delta_log import has_versions
@@ -11,49 +13,64 @@ from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.storage.home import Home
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
-def judged_by_rule(
-    frame: "DataFrame", expected: SqlExpectation, home: Home, table: str, now_ms: int
-) -> SqlExpectation:
-    """An expectation with the verdict of its rule; as it is where it has none.
+def judged_by_rules(
+    frame: "DataFrame", expected: Sequence[SqlExpectation], home: Home, table: str, now_ms: int
+) -> tuple[SqlExpectation, ...]:
+    """Expectations with the verdicts of their rules; those without one as they are.
 
     Args:
         frame: The version of the table that is judged.
-        expected: The expectation.
+        expected: The expectations.
         home: The home.
         table: The table.
         now_ms: The time.
     """
-    rule, values = expected.rule, dict[str, float | None]()
-    if isinstance(rule, MeasuredRule):
-        from headwater_streams.spark.guarded import measured
+    values = _measured(frame, {each.name: each.rule for each in expected})
+    return tuple(_judged(frame, each, home, table, now_ms, values.get(each.name, {})) for each in expected)
 
-        columns = [
-            measured(sql).cast("double").alias(f"m{n}") for n, sql in enumerate(rule.measures.values())
-        ]
-        (row,) = frame.agg(*columns).collect()
-        values = dict(zip(rule.measures, row, strict=True))
-        judgement = rule.judge(values, _of_suites(home, table, expected.name, rule.remembers), now_ms)
-    elif isinstance(rule, KeysRule):
-        # A unique key is compared with the table's other rows already where these are the ones that are judged.
+
+def _measured(frame: "DataFrame", rules: Mapping[str, Any]) -> dict[str, Values]:
+    """What the rules measure, by the names of their checks, in one pass over the table."""
+    from headwater_streams.spark.guarded import measured
+
+    measuring = {name: rule.measures for name, rule in rules.items() if isinstance(rule, MeasuredRule)}
+    if not measuring:
+        return {}
+    columns = [measured(sql).cast("double") for measures in measuring.values() for sql in measures.values()]
+    (row,) = frame.agg(*[column.alias(f"m{n}") for n, column in enumerate(columns)]).collect()
+    found = iter(row)
+    return {name: {measure: next(found) for measure in measures} for name, measures in measuring.items()}
+
+
+def _judged(
+    frame: "DataFrame", expected: SqlExpectation, home: Home, table: str, now_ms: int, values: Values
+) -> SqlExpectation:
+    rule = expected.rule
+
+    def others(rule: KeysRule, _: "pa.Table") -> "pa.Table | None":
+        # A key that is unique in the table is compared with its other rows already, as these are the ones judged.
         path = home.table(rule.other) if rule.other else None
-        others = None
-        if path is not None and has_versions(path):
-            others = dataset_of(path).to_table(columns=list(rule.other_columns))
-        judgement = rule.judge(frame.select(*map(_column, rule.columns)).toArrow(), others)
+        if path is None or not has_versions(path):
+            return None
+        return dataset_of(path).to_table(columns=list(rule.other_columns))
+
+    if isinstance(rule, MeasuredRule):
+        from headwater_streams.quality.results import past_of_suites
+
+        count = rule.remembers
+        before = past_of_suites(home, table, expected.name, count) if count else []
+        judgement = rule.judge(values, before, now_ms)
+    elif isinstance(rule, KeysRule):
+        judgement = judged_keys(rule, frame.select(*map(_column, rule.columns)).toArrow(), others)
     elif isinstance(rule, Columns):
         judgement = rule.judge(dict(frame.dtypes))
     else:
         return expected
     return replace(expected, verdict=Verdict(judgement.holds, _reason(judgement), values))
-
-
-def _of_suites(home: Home, table: str, check: str, count: int) -> list[Past]:
-    from headwater_streams.quality.results import past_of_suites
-
-    return past_of_suites(home, table, check, count) if count else []
 
 
 def _column(name: str) -> str:

@@ -16,7 +16,7 @@ from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.rejected import rejected_beside
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
 from headwater_streams.quality.results import Judged, append, rows_of
-from headwater_streams.quality.rule_verdicts import judged_by_rule
+from headwater_streams.quality.rule_verdicts import judged_by_rules
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
 from headwater_streams.quality.validation import error_of, import_great_expectations, validate
 from headwater_streams.storage.atomic_file import atomic_file
@@ -89,7 +89,7 @@ def judge_by_clock(spark: "SparkSession", home: Path, table: str, checks: Sequen
         expected, _ = expectations_for(mine, (), ())
         applicable, _ = _applicable(frame, expected, mine)
         now_ms = int(now.timestamp() * 1000)
-        found = [judged_by_rule(frame, each, place, table, now_ms) for each in applicable]
+        found = judged_by_rules(frame, applicable, place, table, now_ms)
         rows = frame.count()
     by_name = {check.name: check for check in mine}
     results = [
@@ -127,7 +127,7 @@ def _judged(
     expected, unknown = _applicable(frame, expected, checks)
     skipped += unknown
     now_ms = int(ran_at.timestamp() * 1000)
-    expected = tuple(judged_by_rule(frame, each, Home(home), table, now_ms) for each in expected)
+    expected = judged_by_rules(frame, expected, Home(home), table, now_ms)
     own = _own_expectations(extra)
     if not expected and not own:
         raise SuiteError(

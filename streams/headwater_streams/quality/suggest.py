@@ -70,11 +70,11 @@ def suggested(profiles: Sequence[ColumnProfile], keys: Sequence[str] = ()) -> li
     if keys:
         names = ", ".join(map(repr, keys))
         result.append(
-            Suggestion(_name("_".join(keys), "unique"), f"hw.expect.unique({names})", "the table's keys")
-        )
-    if any(column.rows for column in profiles):
-        result.append(
-            Suggestion("usual_volume", "hw.expect.volume(within=0.5, last=20)", "half to half as many again")
+            Suggestion(
+                _name("_".join(keys), "unique"),
+                f'hw.expect.unique({names}, within="table")',
+                "the table's keys",
+            )
         )
     return result
 
@@ -106,7 +106,7 @@ def _of_column(column: ColumnProfile) -> list[Suggestion]:
         and filled >= _MANY_ROWS
         and not column.nulls
     ):
-        rule = f"hw.expect.unique({name!r})"
+        rule = f'hw.expect.unique({name!r}, within="table")'
         if column.kind in ("text", "number"):
             found.append(Suggestion(_name(name, "unique"), rule, "no value twice"))
     return found

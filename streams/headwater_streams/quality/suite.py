@@ -93,7 +93,8 @@ def expectations_for(
 ) -> tuple[tuple[SqlExpectation, ...], tuple[Skipped, ...]]:
     """What to expect of a table with these columns.
 
-    A batch check of a job's input is left out: the table holds another set of rows than one batch of the input.
+    A batch check of a job's input is left out, and a rule that speaks of single batches: the table holds another set of
+    rows than one batch.
     Row checks of the input are kept, as no row that violates them should be in the table. Where the table no longer
     has their columns, the runner leaves them out as well.
 
@@ -108,6 +109,11 @@ def expectations_for(
         if check.level == "batch" and check.on == "input":
             skipped.append(
                 Skipped(name=check.name, reason="it judges each batch of the job's input, not the table")
+            )
+            continue
+        if check.rule is not None and check.rule.is_of_batches:
+            skipped.append(
+                Skipped(name=check.name, reason="it judges each batch as it is written, not the table")
             )
             continue
         if isinstance(check.rule, Unique) and check.rule.at_most is None:

@@ -28,6 +28,7 @@ class StageContext:
         step: Called at each named step of a batch; the tests crash there.
         now_ms: The wall clock.
         marks: The transaction marks that the stages have seen.
+        is_live: Whether its batches are those of live jobs, and not of a rebuild beside them, which makes old rows.
     """
 
     spark: SparkSession
@@ -36,6 +37,7 @@ class StageContext:
     step: Callable[[str, str, int], None] = _no_step
     now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
     marks: Marks = field(default_factory=Marks)
+    is_live: bool = True
 
     def transaction(self, table: Path) -> DeltaTransaction:
         """Begins a commit to a table."""

@@ -26,7 +26,7 @@ from headwater_streams.base.errors import (
 )
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import merge_ranges, spelled
-from headwater_streams.ledger.check_results import copy_results, record_stopped
+from headwater_streams.ledger.check_results import keep_results, record_stopped
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
@@ -458,15 +458,13 @@ class JobQuery:
             self._upkeep.after_batch(batch)
 
     def _copy_results(self) -> None:
-        """Copies what the checks came to into `quality.results`; a fault is logged, and the next batch copies it."""
-        if not self.job.checks:
-            return
-        try:
-            copy_results(self._context.home, self.job.target.name)
-        except (DeltaError, OSError, DamagedFileError) as error:
-            _log.warning("job %r: the results of its checks wait to be copied: %s", self.job.name, error)
+        """Copies what the checks came to into `quality.results`."""
+        if self.job.checks and self._context.is_live:
+            keep_results(self._context.home, self.job.target.name)
 
     def _record_stopped(self, batch: int, inputs: Mapping[str, BatchInput], error: CheckFailedError) -> None:
+        if not self._context.is_live:
+            return
         try:
             record_stopped(
                 self._context.home,

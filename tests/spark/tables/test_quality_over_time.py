@@ -9,7 +9,7 @@ from headwater_streams.base.extra import Extra
 from headwater_streams.plan.analysis import analyse
 from headwater_streams.plan.job import bind
 from headwater_streams.quality.results import history
-from headwater_streams.quality.run import run_suite
+from headwater_streams.quality.run import judge_by_clock, run_suite
 from headwater_streams.testing import JobDriver
 from headwater_streams.testing.driver import SimulatedCrash
 
@@ -132,11 +132,66 @@ def test_same_checks_judge_the_table_at_rest(spark, tmp_path):
         "has_page": True,
         "no_robots": True,
         "fast": False,
-        "one_visit": True,
-        "usual": True,
         "coordinates_present": True,
     }
+    assert [each.name for each in result.skipped] == ["one_visit", "usual"]  # they speak of batches
     assert result.passed  # the one that does not hold only warns
+
+
+def test_unique_in_the_table_looks_at_rows_of_earlier_batches(spark, tmp_path):
+    @hw.job(target=hw.delta("silver.once"))
+    @hw.check("once", hw.expect.unique("user", within="table"), action="warn")
+    def once(visits):
+        return visits
+
+    once.__globals__["visits"] = visits
+    driver = JobDriver(spark, tmp_path, [once])
+    for user in ("u1", "u2", "u1"):
+        driver.send("visits", {"page": "a", "user": user, "ms": 1})
+        driver.run()
+    assert [row[2:] for row in results(driver)] == [("held", 1, 0), ("held", 1, 0), ("broken", 1, 1)]
+    result = run_suite(spark, tmp_path, "silver.once", checks=bind(once).checks)
+    assert not next(each for each in result.outcomes if each.name == "once").passed
+
+
+def test_freshness_is_judged_again_at_a_version_that_was_judged(spark, tmp_path):
+    timed = hw.topic("timed", schema="page STRING, at TIMESTAMP")
+
+    @hw.job(target=hw.delta("silver.timed"))
+    @hw.check("fresh", hw.expect.fresh("at", "1 hour"))
+    @hw.check("has_page", "page IS NOT NULL", action="warn")
+    def timed_pages(timed):
+        return timed
+
+    timed_pages.__globals__["timed"] = timed
+    driver = JobDriver(spark, tmp_path, [timed_pages])
+    driver.send("timed", {"page": "a", "at": "2013-01-01T10:00:00Z"})
+    driver.run()  # freshness warns, so the row is there
+    version = judge_by_clock(spark, tmp_path, "silver.timed", bind(timed_pages).checks)
+    (row,) = history(driver.home, kind="suite").to_pylist()
+    assert (row["check"], row["outcome"], row["judged"], row["version"]) == ("fresh", "broken", 1, version)
+    assert "the newest is" in row["observed"]
+
+
+@pytest.mark.parametrize("action", ["quarantine", "drop", "warn"])
+def test_lateness_is_that_of_the_record(spark, tmp_path, action):
+    timed = hw.topic("timed", schema="page STRING, at TIMESTAMP")
+
+    @hw.job(target=hw.delta("silver.timed"))
+    @hw.check("prompt", hw.expect.on_time("at", "5 minutes"), action=action)
+    def timed_pages(timed):
+        return timed
+
+    timed_pages.__globals__["timed"] = timed
+    driver = JobDriver(spark, tmp_path, [timed_pages])
+    rows = [{"page": "a", "at": "2013-01-01T09:55:00Z"}, {"page": "b", "at": "2013-01-01T09:54:59Z"}]
+    driver.send("timed", *rows, timestamp="2013-01-01T10:00:00+00:00")
+    driver.run()
+    kept = [("a",), ("b",)] if action == "warn" else [("a",)]
+    assert driver.rows("silver.timed", "page") == kept
+    outcome = "broken" if action == "warn" else "within"
+    assert results(driver) == [("prompt", "batch", outcome, 2, 1)]
+    assert history(driver.home).to_pylist()[0]["sample"] == ["timed:0:1"]
 
 
 def test_rule_of_keys_is_refused_where_a_job_has_no_files_of_its_own(spark):

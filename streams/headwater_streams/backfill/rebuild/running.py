@@ -109,7 +109,8 @@ def shadow_context(context: StageContext, folder: BackfillFolder, planned: Rebui
     own = Home(folder.rebuilt)
     places = [(each.name, each.made) for each in made_aside(context.home, planned.behind)]
     places += [(name, own.table(name)) for name in (*planned.tables, SEEN_TABLE, LEDGER_TABLE)]
-    return replace(context, home=ShadowHome(context.home.root, tuple(places), folder.rebuilt), marks=Marks())
+    home = ShadowHome(context.home.root, tuple(places), folder.rebuilt)
+    return replace(context, home=home, marks=Marks(), is_live=False)
 
 
 def require_caught_up(folder: BackfillFolder, planned: RebuildPlan) -> None:

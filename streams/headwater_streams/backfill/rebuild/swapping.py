@@ -1,7 +1,7 @@
 """Swaps a rebuild in, table and checkpoint in one commit; readers see the old rows or the new."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import types as T
@@ -34,8 +34,10 @@ from headwater_streams.delta.declared_table import ensure_table
 from headwater_streams.delta.delta_table import REBUILT
 from headwater_streams.delta.file_swap import FileSwap
 from headwater_streams.delta.live_files import all_files
+from headwater_streams.ledger.check_results import keep_results
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.operators.dedup.memory import SEEN_TABLE, take_over
+from headwater_streams.quality.check_result import CheckResult, in_entry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.spark.delta_log import Snapshot, snapshot_of
@@ -89,8 +91,9 @@ def swap(
             in_turn(
                 planned,
                 planned.tables,
-                lambda name: _swap_table(context, planned, name, made_anew[name], read),
+                lambda name: _swap_table(context, planned, name, made_anew[name], read, verdict.checks),
             )
+        keep_results(context.home, planned.target)
         held_s = turn.held_s
     stored = folder.known(SwapResult)
     if stored is None:
@@ -101,7 +104,12 @@ def swap(
 
 
 def _swap_table(
-    context: StageContext, planned: RebuildPlan, name: str, added: Snapshot, behind: Mapping[str, int]
+    context: StageContext,
+    planned: RebuildPlan,
+    name: str,
+    added: Snapshot,
+    behind: Mapping[str, int],
+    checks: Sequence[CheckResult],
 ) -> None:
     table = context.home.table(name)
     if REBUILD in made_by(table, planned.id):
@@ -115,6 +123,7 @@ def _swap_table(
         Extra.LOST: {},
         Extra.AFTER: {"generation": planned.base_generation, "batch": -1},
         **({Extra.BEHIND: dict(behind)} if behind else {}),
+        **(in_entry(checks) if name == planned.target else {}),
     }
     entry = LedgerEntry(
         job=planned.job,

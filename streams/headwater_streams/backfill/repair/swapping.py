@@ -4,7 +4,7 @@ Of a job that writes several tables each has a shadow and a commit of its own, t
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,9 +30,11 @@ from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.moments import iso
 from headwater_streams.delta.delta_table import conflicts, read_version
 from headwater_streams.delta.file_swap import CopiedRows, FileSwap
+from headwater_streams.ledger.check_results import keep_results
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.ledger.shared import recreated_topics_after
+from headwater_streams.quality.check_result import CheckResult, in_entry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.narrowing import FUNCTION
 from headwater_streams.runtime.turn import Turn
@@ -86,9 +88,12 @@ def swap(
                 _swap_quarantine(context, planned, folder, rejected)
             for name in planned.further:
                 _swap_further(context, planned, folder, name, verdict, known[name])
-            _commit_swap(context, planned, folder, verdict.accounting, known[planned.target])
+            _commit_swap(
+                context, planned, folder, verdict.accounting, known[planned.target], checks=verdict.checks
+            )
 
         _beside_the_job(context, planned, attempt)
+        keep_results(context.home, planned.target)
     return _swap_result(context, planned, folder)
 
 
@@ -152,11 +157,14 @@ def _commit_swap(
     accounting: Mapping[str, int],
     known: _Known,
     of: str = "",
+    *,
+    checks: Sequence[CheckResult] = (),
 ) -> None:
     target, affected = context.home.table(planned.target), planned.affected.condition()
     transaction = FileSwap(context.spark, target)
     _require_unmoved(context, planned, transaction)
     entry = _entry(planned, SWAP, planned.target, accounting, transaction.version)
+    entry = replace(entry, extra={**entry.extra, **in_entry(checks)})
     context.step(planned.job, f"before swap{of}", 0)
     transaction.replace(
         affected,

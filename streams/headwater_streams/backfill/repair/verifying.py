@@ -26,15 +26,17 @@ from headwater_streams.base.errors import CheckFailedError
 from headwater_streams.base.ledger_entry import LedgerEntry
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.rule import KeysRule
-from headwater_streams.ledger.log import commits
+from headwater_streams.delta.delta_table import read_version
+from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
+from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.stages.check_memory import columns_of_table
+from headwater_streams.runtime.stages.check_memory import compared_rows
 from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.rejected_checks import in_backfill
 from headwater_streams.spark.columns import cols
-from headwater_streams.storage.home import Home
 
 
 def verify(
@@ -78,6 +80,7 @@ def verify(
         shadow_version=target.shadow_version,
         verified_at=utc_text(context.now_ms()),
         beside={name: each.change for name, each in found.items()},
+        checks=target.checks,
     )
     require_same_topics(context, planned)
     folder.write(verdict)
@@ -92,6 +95,7 @@ class _Verified:
     notes: list[str]
     change: Change
     shadow_version: int
+    checks: tuple[CheckResult, ...]
 
 
 def _verified(
@@ -125,14 +129,19 @@ def _verified(
                 detail=f"{told}of the range",
             ),
             prove_kept(context, own, part),
-            *_checks(context.home, job_plan.job, shadow, notes),
         ]
+        checked, results = _checks(context, job_plan.job, part, shadow, notes)
+        findings += checked
+        if name == planned.target and planned.kind == "row":
+            judged = account.terms["read"] - account.terms.get("duplicate", 0)
+            results = (*in_backfill(folder.quarantine, job.quarantining, judged), *results)
         recomputed, diff = recomputing.result(), comparing.result()
     return _Verified(
         [*findings, *recomputed.findings],
         [*notes, *recomputed.notes],
         Change(diff=diff, table_version=part.base_version, accounting=account.terms),
         written.version,
+        results,
     )
 
 
@@ -176,15 +185,24 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     )
 
 
-def _checks(home: Home, job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
+def _checks(
+    context: StageContext, job: Job, part: BackfillPlan, shadow: DataFrame, notes: list[str]
+) -> tuple[list[Finding], tuple[CheckResult, ...]]:
+    """What the job's checks say of the new rows, and what each came to."""
     gate = CheckGate(job, "output")
     gate = gate.over(shadow) if job.branches else gate
     if not gate and not gate.needs_rows:
-        return []
+        return [], ()
 
-    def others(rule: KeysRule) -> pa.Table | None:
-        # Of the table itself the rows in the range are those that the shadow replaces.
-        return columns_of_table(home, rule.other, rule.other_columns) if rule.other else None
+    def others(rule: KeysRule, keys: pa.Table) -> pa.Table | None:
+        if rule.other != "":
+            return compared_rows(context.home, part.target, rule, keys)
+        # The rows in the range are those that the shadow replaces.
+        path = context.home.table(part.target)
+        live = read_version(context.spark, path, next_commit(path) - 1)
+        beside = live.filter(~part.affected.condition())
+        mine = shadow.select(*cols(rule.columns)).distinct()
+        return beside.select(*cols(rule.columns)).join(mine, list(rule.columns), "left_semi").toArrow()
 
     try:
         gate.judge_rows(shadow, len(notes))
@@ -194,12 +212,13 @@ def _checks(home: Home, job: Job, shadow: DataFrame, notes: list[str]) -> list[F
                 others,
                 dict(shadow.dtypes),
                 len(notes),
+                of_batch_alone=False,
             )
     except CheckFailedError as error:
-        return [Finding(name="checks", ok=False, detail=str(error))]
+        return [Finding(name="checks", ok=False, detail=str(error))], error.results
     notes += gate.warnings
-    count = len(gate.results)
-    if not count:
-        return []
-    told = quantity(count, "check of the result holds", "checks of the result hold")
-    return [Finding(name="checks", ok=True, detail=told)]
+    results = tuple(gate.results.values())
+    if not results:
+        return [], ()
+    told = quantity(len(results), "check of the result holds", "checks of the result hold")
+    return [Finding(name="checks", ok=True, detail=told)], results

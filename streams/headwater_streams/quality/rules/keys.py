@@ -8,6 +8,8 @@ from headwater_streams.base.check import InvalidCheckError
 from headwater_streams.base.rule import Judgement, KeysRule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
 _SAMPLE = 10
@@ -18,6 +20,11 @@ class Unique(KeysRule):
     """No two rows have one key. A key with a NULL is none, as in SQL."""
 
     at_most: AtMost | None = None
+
+    @property
+    def is_of_batches(self) -> bool:
+        """Where a key may come again in another batch."""
+        return self.other is None
 
     def judge(self, rows: "pa.Table", others: "pa.Table | None") -> Judgement:
         """Counts the rows beyond the first of each key, and those that the table has already."""
@@ -59,6 +66,26 @@ class References(KeysRule):
             failed,
             sample,
         )
+
+
+def judged_keys(
+    rule: KeysRule, keys: "pa.Table", others: "Callable[[KeysRule, pa.Table], pa.Table | None]"
+) -> Judgement:
+    """What a rule says of keys. Keys that cannot be compared break it: those of two types, those with a structure, a
+    column that the other table lacks.
+
+    Args:
+        rule: The rule.
+        keys: The keys.
+        others: Gives those that a rule compares them with; None where there are none.
+    """
+    import pyarrow as pa
+
+    try:
+        return rule.judge(keys, others(rule, keys))
+    except (pa.ArrowException, KeyError) as error:
+        why = str(error).partition("\n")[0]
+        return Judgement(False, f"the keys cannot be compared: {why}")
 
 
 def unique(*columns: str, within: str = "batch", at_most: str | float | None = None) -> Unique:

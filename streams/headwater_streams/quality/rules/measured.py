@@ -63,6 +63,11 @@ class Volume(MeasuredRule):
         return {"rows": "count(1)"}
 
     @property
+    def is_of_batches(self) -> bool:
+        """It counts the rows of one."""
+        return True
+
+    @property
     def remembers(self) -> int:
         """The last batches."""
         return self.last
@@ -90,6 +95,11 @@ class HourlyVolume(MeasuredRule):
     def measures(self) -> Mapping[str, str]:
         """The number of rows."""
         return {"rows": "count(1)"}
+
+    @property
+    def is_of_batches(self) -> bool:
+        """It counts the rows of one."""
+        return True
 
     @property
     def remembers(self) -> int:

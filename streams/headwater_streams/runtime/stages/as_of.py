@@ -24,7 +24,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.check_memory import memory_of
+from headwater_streams.runtime.stages.check_memory import CheckMemory
 from headwater_streams.runtime.stages.gates import CheckGate, checks_extra
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
@@ -56,6 +56,7 @@ class AsOfStage:
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         assert isinstance(plan.operator, AsOf)
         self._context, self._plan, self._generation = context, plan, generation
+        self._memory = CheckMemory(context, plan.job)
         self._job, self._spec = plan.job, plan.operator
         self._left_name, self._right_name = plan.sides
         self._left = KeptInput(context, plan, generation, self._left_name, closes=None)
@@ -121,7 +122,7 @@ class AsOfStage:
             rows = judged.over(rows, *gate.aggregates())
         files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
         if gate:
-            gate.judge(judged.get(), batch, before=memory_of(self._context.home, self._job))
+            gate.judge(judged.get(), batch, before=self._memory.before)
         answers = answer.answers.get()
         written = answers["matched"] + (answers["unmatched"] if self._spec.how == "left" else 0)
         if files.rows != written:

@@ -8,43 +8,38 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from headwater_streams.base.check import Check
-from headwater_streams.base.rule import MeasuredRule, Past
+from headwater_streams.base.rule import KeysRule, Past
+from headwater_streams.delta.live_files import files_with
 from headwater_streams.plan.job import Job
-from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.results import past_of
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import data_files, dataset_of
 from headwater_streams.storage.home import Home
 
+Before = Callable[[Check, int], Sequence[Past]]
+"""Gives what a check measured of so many earlier batches, oldest first."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class CheckMemory:
-    """What the rules of a job measured, of as many batches as they look at; read once, and then kept up to date."""
+    """What the rules of a job measured, of as many batches as they look at: read once, and then what is new."""
 
-    def __init__(self, home: Home, job: Job) -> None:
-        self._home, self._job = home, job
+    def __init__(self, context: StageContext, job: Job) -> None:
+        self._context, self._job = context, job
         self._past: dict[str, deque[Past]] = {}
 
-    def before(self, check: Check, count: int) -> Sequence[Past]:
-        """What a check measured of so many earlier batches, oldest first."""
-        if check.name not in self._past:
-            past = past_of(self._home, self._job.name, check.name, count)
-            self._past[check.name] = deque(past, maxlen=count)
-        return tuple(self._past[check.name])
+    @property
+    def before(self) -> Before | None:
+        """Gives what a check measured of so many earlier batches, oldest first; None in a rebuild."""
+        return self._before if self._context.is_live else None
 
-    def add(self, at_ms: int, results: Sequence[CheckResult]) -> None:
-        """Remembers what was measured of a batch that is committed."""
-        for check in self._job.checks:
-            if isinstance(check.rule, MeasuredRule) and check.name in self._past:
-                for each in results:
-                    if each.check == check.name:
-                        self._past[check.name].append(Past(at_ms, each.values))
-
-
-def memory_of(home: Home, job: Job) -> Callable[[Check, int], Sequence[Past]]:
-    """What gives the measurements of earlier batches, for a stage that asks for them batch by batch."""
-    return CheckMemory(home, job).before
+    def _before(self, check: Check, count: int) -> Sequence[Past]:
+        past = self._past.setdefault(check.name, deque(maxlen=count))
+        after_ms = past[-1].at_ms if past else None
+        past.extend(past_of(self._context.home, self._job.name, check.name, count, after_ms=after_ms))
+        return tuple(past)
 
 
 def columns_of_files(folder: Path, files: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -81,7 +76,28 @@ def _partition_of(file: str) -> dict[str, str | None]:
     return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in parts}
 
 
-def columns_of_table(home: Home, table: str, columns: Sequence[str]) -> pa.Table | None:
-    """Columns of a table's rows as they are now; None where there is no such table."""
-    path = home.table(table)
-    return dataset_of(path).to_table(columns=list(columns)) if has_versions(path) else None
+def compared_rows(home: Home, table: str, rule: KeysRule, keys: pa.Table) -> pa.Table | None:
+    """The rows that a rule compares keys with; None where it compares them with each other alone, or there are none.
+
+    Of the table that the keys are written to, only files that hold one of them are kept in memory: those whose
+    statistics rule that out are not read.
+
+    Args:
+        home: The home.
+        table: The table that the keys are written to.
+        rule: The rule.
+        keys: The keys.
+    """
+    if rule.other is None:
+        return None
+    path = home.table(rule.other or table)
+    if not has_versions(path):
+        return None
+    if rule.other:
+        return dataset_of(path).to_table(columns=list(rule.other_columns))
+    names = list(rule.other_columns)
+    distinct = keys.select(names).drop_null().group_by(names).aggregate([])
+    if not distinct.num_rows:
+        return None
+    files = files_with(path, opened_table(path).version(), distinct)
+    return columns_of_files(path, [file.name for file in files], names)

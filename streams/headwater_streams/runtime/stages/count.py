@@ -21,7 +21,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.check_memory import memory_of
+from headwater_streams.runtime.stages.check_memory import CheckMemory
 from headwater_streams.runtime.stages.gates import CheckGate, checks_extra
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptInput
@@ -45,6 +45,7 @@ class CountStage:
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         assert isinstance(plan.operator, CountWindow)
         self._context, self._plan, self._generation = context, plan, generation
+        self._memory = CheckMemory(context, plan.job)
         self._job, self._spec = plan.job, plan.operator
         ((self._name, declared),) = self._job.inputs.items()
         assert declared.watermark is not None, "the plan was checked"
@@ -106,7 +107,7 @@ class CountStage:
         windows = full.over(reveal(placed, [ROWS, SOURCES]), *terms, *gate.aggregates())
         try:
             files = transaction.write(windows.withColumns(commit_columns(batch, self._generation)))
-            gate.judge(full.get(), batch, before=memory_of(self._context.home, self._job))
+            gate.judge(full.get(), batch, before=self._memory.before)
             parts = self._open.write(batch, self._spec)
         finally:
             self._open.release()

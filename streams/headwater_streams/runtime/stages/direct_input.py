@@ -20,7 +20,6 @@ from headwater_streams.operators.windows.spec import CLOSED_UNTIL, SINCE
 from headwater_streams.plan.chain import empty
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.failing_rows import in_ranges, known_failing
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import KeptInput
@@ -161,7 +160,7 @@ class DirectInput(StatefulInput):
         gate.judge(
             metrics.get(f"{self.name}_checks", {}),
             batch,
-            before=memory_of(self._context.home, self._plan.job),
+            before=self._memory.before,
         )
         gate.results = {**self._rejected_by, **gate.results}
         return gate

@@ -18,13 +18,14 @@ from pyspark.sql.internal import InternalFunction
 
 from headwater_streams.base.check import Check, On
 from headwater_streams.base.errors import CheckFailedError
-from headwater_streams.base.extra import Extra, ExtraValues
-from headwater_streams.base.rule import Judgement, KeysRule, MeasuredRule, Past
+from headwater_streams.base.extra import ExtraValues
+from headwater_streams.base.rule import Judgement, KeysRule, MeasuredRule
 from headwater_streams.plan.job import Job
 from headwater_streams.quality.check_result import (
     MOST_SAMPLED,
     NOT_WORKED_OUT,
     CheckResult,
+    in_entry,
     merged,
     of_batch,
     of_rows,
@@ -32,7 +33,9 @@ from headwater_streams.quality.check_result import (
     stops,
 )
 from headwater_streams.quality.columns import speaking_of
+from headwater_streams.quality.rules.keys import judged_keys
 from headwater_streams.quality.rules.schema import Columns
+from headwater_streams.runtime.stages.check_memory import Before
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 from headwater_streams.spark.guarded import judged, measured, violates
 
@@ -41,9 +44,6 @@ OUTPUT_METRIC = "headwater_output"
 _ROWS = "check_rows"
 
 _log = logging.getLogger(__name__)
-
-Before = Callable[[Check, int], Sequence[Past]]
-"""Gives what a check measured of so many earlier batches, oldest first."""
 
 
 def observe_output(job: Job, result: DataFrame) -> DataFrame:
@@ -54,8 +54,7 @@ def observe_output(job: Job, result: DataFrame) -> DataFrame:
 
 def checks_extra(*gates: "CheckGate") -> ExtraValues:
     """What an entry says of the results of a batch's gates, where there are any."""
-    results = merged([gate.results for gate in gates])
-    return {Extra.CHECKS: [each.to_json() for each in results.values()]} if results else {}
+    return in_entry(merged(gate.results for gate in gates).values())
 
 
 class CheckGate:
@@ -170,26 +169,31 @@ class CheckGate:
     def judge_keys(
         self,
         rows: Callable[[Sequence[str]], pa.Table],
-        others: Callable[[KeysRule], pa.Table | None],
+        others: Callable[[KeysRule, pa.Table], pa.Table | None],
         columns: Mapping[str, str],
         batch: int,
+        *,
+        of_batch_alone: bool = True,
     ) -> None:
         """Judges the checks that need the rows that were written.
 
         Args:
             rows: Gives their values of some columns.
-            others: Gives the values of the other table that a rule compares them with; None where there is none.
+            others: Gives the values of another table that a rule compares some rows with; None where there is none.
             columns: All columns of the rows, with their types.
             batch: The batch.
+            of_batch_alone: Whether the rows are those of one batch; else rules that speak of batches are left out.
 
         Raises:
             CheckFailedError: As for `judge`.
         """
         found = []
         for check in self._apart:
+            if not of_batch_alone and check.rule is not None and check.rule.is_of_batches:
+                continue
             if isinstance(check.rule, KeysRule):
                 keys = rows(check.rule.columns)
-                judgement, count = check.rule.judge(keys, others(check.rule)), keys.num_rows
+                judgement, count = judged_keys(check.rule, keys, others), keys.num_rows
             else:
                 assert isinstance(check.rule, Columns)
                 judgement, count = check.rule.judge(columns), 0

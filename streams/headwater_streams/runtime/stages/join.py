@@ -23,7 +23,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.check_memory import memory_of
+from headwater_streams.runtime.stages.check_memory import CheckMemory
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, checks_extra, observe_output
@@ -61,6 +61,7 @@ class JoinStage:
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         assert isinstance(plan.operator, IntervalJoin)
         self._context, self._plan, self._generation = context, plan, generation
+        self._memory = CheckMemory(context, plan.job)
         self._job = plan.job
         self.values = BatchValues(context.spark) if plan.job.topics else None
         self._inputs = {
@@ -135,10 +136,10 @@ class JoinStage:
         gate = CheckGate(self._job, "output")
         if files is None:
             rows = self._first_pairs(pairs, partners)
-            gate.judge_rows(rows, batch, before=memory_of(self._context.home, self._job))
+            gate.judge_rows(rows, batch, before=self._memory.before)
             files = write(rows)
         else:
-            gate.judge(metrics.get(OUTPUT_METRIC, {}), batch, before=memory_of(self._context.home, self._job))
+            gate.judge(metrics.get(OUTPUT_METRIC, {}), batch, before=self._memory.before)
         accounting: dict[str, dict[str, int]] = {}
         partitions: dict[str, Mapping[int, Mapping[str, int]]] = {}
         splits = {

@@ -20,7 +20,6 @@ from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.windows.spec import CLOSED_UNTIL, FoldedWindow
 from headwater_streams.plan.requirements import require_ingest
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.check_memory import memory_of
 from headwater_streams.runtime.stages.failing_rows import failed_before
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.stateful import (
@@ -163,7 +162,7 @@ class KeptInput(StatefulInput):
         """See `StatefulInput`."""
         assert isinstance(split, KeptBatch)
         gate = CheckGate(self._plan.job, "input").over(split.in_time)
-        gate.judge_rows(split.in_time, batch, before=memory_of(self._context.home, self._plan.job))
+        gate.judge_rows(split.in_time, batch, before=self._memory.before)
         gate.results = {**self._rejected_by, **gate.results}
         return gate
 

@@ -3,7 +3,7 @@ does not write, so that nothing is counted in the pass itself."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headwater_streams.base.check import Check
 from headwater_streams.quality.check_result import MOST_SAMPLED, CheckResult, of_rows
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TOPIC
+from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import data_files, dataset_of
 
 CHECK = "_check"
@@ -84,6 +85,21 @@ def in_files(folder: Path, files: Sequence[str]) -> Rejections:
     if not files:
         return Rejections()
     return Rejections.of(data_files([folder / name for name in files], _SCHEMA).to_table())
+
+
+def in_backfill(folder: Path, checks: Sequence[Check], judged: int) -> list[CheckResult]:
+    """What the checks came to that rejected rows of a backfill, whose rejected rows stand in a table of their own.
+
+    A bound says how many may fail of a batch, and nothing of the rows that are made again: a replay of rejected records
+    is mostly of such.
+    """
+    rejections = Rejections()
+    if has_versions(folder):
+        rejections = Rejections.of(dataset_of(folder).to_table(columns=_COLUMNS))
+    return [
+        replace(result, outcome="within" if result.failed else "held")
+        for _, result in rejections.results(checks, judged)
+    ]
 
 
 def of_batch(folder: Path, generation: int, batch: int, topics: Sequence[str] | None = None) -> Rejections:

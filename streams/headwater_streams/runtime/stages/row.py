@@ -28,13 +28,13 @@ from headwater_streams.operators.dedup.intervals import IntervalSet
 from headwater_streams.operators.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.operators.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.quality.check_result import CheckResult
+from headwater_streams.quality.check_result import CheckResult, in_entry
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_extra
-from headwater_streams.runtime.stages.check_memory import CheckMemory, columns_of_files, columns_of_table
+from headwater_streams.runtime.stages.check_memory import CheckMemory, columns_of_files, compared_rows
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
@@ -90,7 +90,7 @@ class RowStage:
         self._cold = ColdOrigins(context.home.table(SEEN_TABLE), self._job.name)
         self._starts: Starts = {}
         self._rejects_some = False
-        self._memory = CheckMemory(context.home, self._job)
+        self._memory = CheckMemory(context, self._job)
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
@@ -181,7 +181,6 @@ class RowStage:
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
         self._committed(batch, state)
-        self._memory.add(now_ms, results)
 
     def _places(self, table: str, written: WrittenFiles) -> Callable[[], pa.Table]:
         """What gives the coordinates of the rows that were written to a table."""
@@ -328,13 +327,17 @@ class RowStage:
         def rows(columns: Sequence[str]) -> pa.Table:
             return columns_of_files(path, files.names, columns)
 
-        def others(rule: KeysRule) -> pa.Table | None:
-            if rule.other is None:
-                return None
-            return columns_of_table(self._context.home, rule.other or table, rule.other_columns)
+        def others(rule: KeysRule, keys: pa.Table) -> pa.Table | None:
+            return compared_rows(self._context.home, table, rule, keys)
 
         try:
-            passed.gates_out[table].judge_keys(rows, others, dict(passed.results[table].dtypes), batch)
+            passed.gates_out[table].judge_keys(
+                rows,
+                others,
+                dict(passed.results[table].dtypes),
+                batch,
+                of_batch_alone=self._context.is_live,
+            )
         except CheckFailedError as error:
             error.results = tuple(passed.check_results.values())
             raise
@@ -398,9 +401,7 @@ class RowStage:
 
 def with_results(entry: LedgerEntry, results: Sequence[CheckResult]) -> LedgerEntry:
     """An entry that says what the checks came to, where there are any."""
-    if not results:
-        return entry
-    return replace(entry, extra={**entry.extra, Extra.CHECKS: [each.to_json() for each in results]})
+    return replace(entry, extra={**entry.extra, **in_entry(results)}) if results else entry
 
 
 def _rejected_few(accounting: Mapping[str, Mapping[str, int]]) -> bool:

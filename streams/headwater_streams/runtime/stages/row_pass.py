@@ -27,7 +27,8 @@ from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.check_result import CheckResult, merged
 from headwater_streams.quality.columns import speaking_of
-from headwater_streams.runtime.stages.gates import Before, CheckGate
+from headwater_streams.runtime.stages.check_memory import Before
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.once import COPIES_READ, require_once
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.runtime.stages.rejected_rows import KEPT, kept, records_of, with_texts

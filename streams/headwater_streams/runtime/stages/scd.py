@@ -113,7 +113,6 @@ class ScdStage(RowStage):
                 events.unpersist()
         self._context.step(self._job.name, "after commit", batch)
         self._committed(batch, state)
-        self._memory.add(now_ms, results)
 
     def _events(self, rows: DataFrame, batch: int) -> DataFrame:
         """The change events with the types of the table that keeps them, and whether they can be applied."""

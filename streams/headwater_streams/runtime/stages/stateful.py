@@ -35,6 +35,7 @@ from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.columns import speaking_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
+from headwater_streams.runtime.stages.check_memory import CheckMemory
 from headwater_streams.runtime.stages.failing_rows import FailingByInput, failing_to_come
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.narrowing import problem_of
@@ -111,6 +112,7 @@ class StatefulInput(ABC):
         self.name = name
         self._rejected_by: dict[str, CheckResult] = {}
         self._context, self._plan, self._generation = context, plan, generation
+        self._memory = CheckMemory(context, plan.job)
         self._declared = plan.job.inputs[name]
         self.reader = InputReader(context, name, self._declared, plan.job.name)
         self._closes, self._overlap, self._values = closes, overlap, values

@@ -30,7 +30,7 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.stages.check_memory import memory_of
+from headwater_streams.runtime.stages.check_memory import CheckMemory
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, checks_extra, observe_output
@@ -68,6 +68,7 @@ class WindowStage:
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         assert isinstance(plan.operator, FoldedWindow)
         self._context, self._plan, self._generation = context, plan, generation
+        self._memory = CheckMemory(context, plan.job)
         self._job, self._window = plan.job, plan.operator
         self._is_final = plan.job.target.mode == "append"
         self._name = next(iter(self._job.inputs))
@@ -138,7 +139,7 @@ class WindowStage:
         if not (closed or inputs[self._name].went_on):
             return  # Spark's own batch, to move its watermark, and no window closed
         gate = CheckGate(self._job, "output")
-        gate.judge(metrics.get(OUTPUT_METRIC, {}), batch, before=memory_of(self._context.home, self._job))
+        gate.judge(metrics.get(OUTPUT_METRIC, {}), batch, before=self._memory.before)
         split = self._input.divert(batch, inputs[self._name], metrics)
         of_input = self._input.judge(batch, split, metrics)
         warnings = [*of_input.warnings, *gate.warnings]
