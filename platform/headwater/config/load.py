@@ -17,7 +17,9 @@ from headwater.config.shipped import shipped_dir
 from headwater.errors import UsageError, reason
 
 _ENVIRONMENT_PREFIX = "HEADWATER_"
-_SECRET_NAME = re.compile(r"password|secret|token|credential|private|\.key(\.pem)?$|jaas", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"password|secret|token|credential|private|webhook|\.key(\.pem)?$|jaas", re.IGNORECASE
+)
 _NO_SECRET = re.compile(r"[._](url|location|type|class)$", re.IGNORECASE)
 _HIDDEN = "********"
 _SHIPPED = "the shipped conf/headwater.toml"

@@ -87,7 +87,7 @@ class QualitySettings(_Section):
     every_minutes: Annotated[Decimal, Field(ge=0)] = 0
     after_commits: Annotated[Whole, Field(ge=0)] = 0
     alarm_command: str = ""
-    alarm_webhook: Annotated[str, Field(pattern=r"^$|^https?://")] = ""
+    alarm_webhook: Annotated[str, Field(pattern=r"^$|^https?://", repr=False)] = ""
 
 
 class ClientSettings(_Section):

@@ -43,13 +43,13 @@ Judge = Callable[["Job", Due], int]
 
 
 def by_command(command: str) -> Deliver:
-    """Runs a command for each alarm, in a shell; it gets the alarm as JSON on its standard input."""
+    """Runs a command for each alarm, in a shell; it gets the alarm as a line of JSON on its standard input."""
 
     def deliver(alarm: Alarm) -> None:
         done = subprocess.run(  # noqa: S602 - the person's own command, from their settings
             command,
             shell=True,
-            input=json.dumps(alarm.to_json()),
+            input=f"{json.dumps(alarm.to_json())}\n",
             text=True,
             timeout=_TAKES_AT_MOST_S,
             capture_output=True,
