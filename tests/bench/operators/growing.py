@@ -31,6 +31,9 @@ PAIRS = (
     ("checks", "none"),
     ("warned", "none"),
     ("rejecting", "none"),
+    ("bounded", "none"),
+    ("of_batches", "none"),
+    ("unique", "none"),
     ("none", "plain"),
 )
 

@@ -28,6 +28,21 @@ _CONDITIONS = {
 }
 
 
+_RULES = {
+    "has_device": hw.expect.not_null("device"),
+    "device_is_one": hw.expect.matches("device", "^dev-[0-9]{4}$"),
+    "kind_is_known": hw.expect.in_set("kind", ["temperature", "humidity", "pressure"]),
+    "unit_is_short": hw.expect.length("unit", 1, 3),
+    "value_is_sane": hw.expect.between("value", -50, 1100),
+}
+_OF_BATCHES = {
+    "unit_is_there": hw.expect.null_share("unit", "1 %"),
+    "is_fresh": hw.expect.fresh(TIME, "1 day"),
+    "is_usual": hw.expect.volume(),
+    "is_spread": hw.expect.drift("kind", values=["temperature", "humidity", "pressure"]),
+}
+
+
 @hw.job(target=hw.delta("silver.readings"))
 def taken(readings: DataFrame) -> DataFrame:
     """Every reading, as it came."""
@@ -48,4 +63,9 @@ def jobs_over(topic: str) -> dict[str, Job]:
         "checks": replace(plain, checks=checks),
         "rejecting": replace(plain, checks=(*checks, rejects)),
         "warned": replace(plain, checks=warned),
+        "bounded": replace(plain, checks=tuple(Check(n, r, at_most="1 %") for n, r in _RULES.items())),
+        "of_batches": replace(
+            plain, checks=tuple(Check(n, r, action="warn") for n, r in _OF_BATCHES.items())
+        ),
+        "unique": replace(plain, checks=(Check("once", hw.expect.unique("id"), action="warn"),)),
     }
