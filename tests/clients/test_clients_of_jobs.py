@@ -18,6 +18,7 @@ from headwater_streams.sources.client_login import ClientLogin
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.listener_probe import Listener, probe
 from headwater_streams.sources.record_count import count_records
+from headwater_streams.sources.record_sizes import mean_bytes
 from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
 from secured import PASSWORD, WAIT_S, Secured, certificates, secured_broker
 from support.processes import free_port
@@ -54,6 +55,7 @@ def test_metadata_offsets_and_records_come_with_no_more_than_read(secured: Secur
     assert first_since(cluster, topic, 0) == {0: 0}
     # Nobody lets alice read as a group, and librdkafka complains of that.
     assert count_records(cluster, {"isolation.level": "read_committed"}, topic, 0, 0, 2) == 2
+    assert mean_bytes(cluster, topic, {0: (0, 2)}) == {0: 3}
     topic_id = TopicIds(cluster).of(topic)
     assert topic_id is not None
     assert topic_id == TopicIds(secured.cluster("admin")).of("orders")
