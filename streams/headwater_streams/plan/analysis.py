@@ -167,7 +167,9 @@ def _analyse(
         plan = _understand(job, recorder.operators, results[job.target.name], schemas)
     if job.branches:
         plan = _with_branches(plan, results)
-    plan = replace(plan, lookups=lookups)
+    static = {name: plan_shape(frame) for name, frame in statics.items()}
+    made_of = {table: column_sources(plan_shape(result), static) for table, result in results.items()}
+    plan = replace(plan, lookups=lookups, made_of=made_of)
     require_judgeable(plan)
     if plan.unites:
         if not job.steps:  # a chain was checked as a whole
@@ -225,8 +227,7 @@ def _analyse(
         plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
     if plan.kind in ("row", "scd"):
         joining = {table for table, result in results.items() if may_multiply(plan_shape(result).root)}
-        made_of = {table: column_sources(plan_shape(result)) for table, result in results.items()}
-        plan = replace(plan, joining=frozenset(joining), made_of=made_of)
+        plan = replace(plan, joining=frozenset(joining))
     if job.unites_for is not None:
         return replace(plan, state=whole_shape(results[job.target.name]))
     if plan.kind in ("row", "scd"):

@@ -1,66 +1,87 @@
 """Which columns of a job's inputs each column of its result is made of, by the shape of its plan.
 
-A `Project` says of each column what it is computed from, and a union's column is that of each part in its place. Of
-another node, such as an aggregate, the shape knows what all its expressions name together: a column that such a node
-computes counts as made of all of these, but those that it passes on under their own names, which are what it groups by.
-Conditions of filters and joins make no column.
+A column's value comes to it as it is (`IDENTITY`), through an aggregate that folds many rows into one (`AGGREGATION`),
+or by any other computation (`TRANSFORMATION`): these are OpenLineage's words. Conditions of filters and joins, and what
+rows are grouped by, choose rows and make no column.
 
-An input is known by its mark, as in `unions`. While a job is analysed, windows and joins give frames of their own: the
-way to the inputs ends there, and their columns are made of nothing that is known.
+`Project` and `Aggregate` say of each column what it is computed from, and a union's column is that of each part in its
+place. Of another node the shape knows what all its expressions name together: a column that such a node computes counts
+as made of all of these.
+
+An input is known by its mark, as in `unions`, and a look-up by the ids of its columns. A static frame that a function
+made is neither: a column that is made of nothing else is not named.
+
+Of an as-of join each column counts as made of all columns of its side: the rows of a side are one column on the way.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from headwater_streams.base.names import is_reserved
 from headwater_streams.plan.unions import input_of, marked
 from headwater_streams.spark.plan_shape import PlanNode, PlanShape
 
-MadeOf = Mapping[str, tuple[tuple[str, str], ...]]
-"""What each column is made of: pairs of an input and its column."""
+HOWS = ("IDENTITY", "TRANSFORMATION", "AGGREGATION")
+"""How a column may come into another one, the least change first."""
+MadeOf = Mapping[str, tuple[tuple[str, str, str], ...]]
+"""What each column is made of: an input or a look-up, its column, and one of `HOWS`."""
+
+_IDENTITY, _TRANSFORMATION, _AGGREGATION = range(len(HOWS))
+_Steps = dict[int, dict[int, int]]
+"""The columns that a column is made of, by id, each with the place of its how in `HOWS`."""
 
 
-def column_sources(shape: PlanShape) -> MadeOf:
+def column_sources(shape: PlanShape, lookups: Mapping[str, PlanShape] = MappingProxyType({})) -> MadeOf:
     """What each column of a frame is made of; a column that is made of no input's is not named.
 
     Args:
         shape: The shape of the frame's plan.
+        lookups: Those of the look-ups.
     """
-    leaves: dict[int, tuple[str, str]] = {}
-    made_of: dict[int, set[int]] = {}
+    leaves = {c.id: (name, c.name) for name, looked_up in lookups.items() for c in looked_up.root.columns}
+    steps: _Steps = {}
     for node in shape.root.walk():
         name = None if node.children else input_of(node)
         if name is not None:
             own = (c for c in node.columns if not is_reserved(c.name) and c.name != marked(name))
             leaves |= {c.id: (name, c.name) for c in own}
-        _add(node, made_of)
-    result: dict[str, tuple[tuple[str, str], ...]] = {}
+        _add(node, steps)
+    result: dict[str, tuple[tuple[str, str, str], ...]] = {}
     for column in shape.root.columns:
-        found = {leaves[each] for each in _reached(column.id, made_of, leaves) if each in leaves}
+        found = {
+            (*leaves[each], HOWS[how]) for each, how in _reached(column.id, steps).items() if each in leaves
+        }
         if found and not is_reserved(column.name):
             result[column.name] = tuple(sorted(found))
     return result
 
 
-def _add(node: PlanNode, made_of: dict[int, set[int]]) -> None:
+def _add(node: PlanNode, steps: _Steps) -> None:
     """Adds what the columns of a node are made of that it computes."""
     below = {column.id for child in node.children for column in child.columns}
-    own = {column.id for column in node.columns}
     for place, column in enumerate(node.columns):
+        of: dict[int, int] = {}
         if node.kind == "Union":
-            parts = {child.columns[place].id for child in node.children if place < len(child.columns)}
-            made_of.setdefault(column.id, set()).update(parts - {column.id})
-        elif column.id not in below and node.children:
-            of = column.of if node.kind == "Project" else node.named - own
-            made_of.setdefault(column.id, set()).update(of)
+            parts = (child.columns[place].id for child in node.children if place < len(child.columns))
+            of = dict.fromkeys(parts, _IDENTITY)
+        elif column.id in below or not node.children:
+            continue
+        elif node.kind == "Project":
+            of = dict.fromkeys(column.of, _TRANSFORMATION if column.passes is None else _IDENTITY)
+        elif node.kind == "Aggregate":
+            of = dict.fromkeys(column.of, _IDENTITY if column.passes is not None else _AGGREGATION)
+        else:
+            of = dict.fromkeys(node.named, _TRANSFORMATION)
+        steps.setdefault(column.id, {}).update(of)
 
 
-def _reached(column: int, made_of: Mapping[int, set[int]], leaves: Mapping[int, tuple[str, str]]) -> set[int]:
-    """The column, and all that it is made of, down to the inputs."""
-    reached, waiting = set[int](), [column]
+def _reached(column: int, steps: _Steps) -> dict[int, int]:
+    """The column, and all that it is made of down to the inputs, each with the greatest change on its way."""
+    reached, waiting = dict[int, int](), [(column, _IDENTITY)]
     while waiting:
-        each = waiting.pop()
-        if each not in reached:
-            reached.add(each)
+        each, how = waiting.pop()
+        if reached.get(each, -1) < how:
+            reached[each] = how
             # A union's column may have the id of its first part's, which is an input's: the others count, too.
-            waiting += made_of.get(each, ())
+            waiting += [(of, max(how, step)) for of, step in steps.get(each, {}).items()]
     return reached

@@ -11,6 +11,7 @@ from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import Place
 from headwater_streams.operators.windows.spec import WINDOW_END, WindowSpec
+from headwater_streams.plan.column_lineage import MadeOf
 from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.laid_out import age_column
@@ -100,7 +101,7 @@ class JobPlan:
         numbered: The tables whose rows have their places in their records, `_row`: those, and those that are made of
             rows of such a table.
         unused: Of each topic's columns those that nothing looks at and that need not be made, see `unused_texts`.
-        made_of: Of a job without state, what the columns of each table are made of, see `column_lineage`.
+        made_of: What the columns of each table are made of, see `column_lineage`.
     """
 
     job: Job
@@ -119,7 +120,7 @@ class JobPlan:
     exploding: Mapping[str, Exploding] = field(default_factory=dict)
     numbered: frozenset[str] = frozenset()
     unused: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    made_of: Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
+    made_of: Mapping[str, MadeOf] = field(default_factory=dict)
 
     @property
     def target_schema(self) -> T.StructType:

@@ -18,6 +18,8 @@ from headwater_streams.spark.gateway import scala_object, to_list
 _BETWEEN = "\x1f"
 _COLUMN = re.compile(r"(.*)#(\d+)L?(?:-T\d+ms)?", re.DOTALL)
 _MOST_PASSES = 20
+_EXPRESSIONS = {"Project": "projectList", "Aggregate": "aggregateExpressions"}
+"""The nodes that have an expression for each of their columns, and what Catalyst calls these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class PlanColumn:
         name: Its name.
         id: Its id.
         passes: The id of the column below that it passes on unchanged, under whatever name; None where it is computed.
-            Only a `Project`'s columns have it; it is None for other nodes'.
+            Only columns of a `Project` and an `Aggregate` have it; it is None for other nodes'.
         of: The ids of the columns below that it is computed from; likewise.
     """
 
@@ -186,7 +188,9 @@ def _node(plan: Any) -> PlanNode:
     kind = str(plan.nodeName())
     return PlanNode(
         kind=kind,
-        columns=_projected(plan) if kind == "Project" else _columns(plan.output()),
+        columns=_computed(plan, getattr(plan, _EXPRESSIONS[kind])())
+        if kind in _EXPRESSIONS
+        else _columns(plan.output()),
         named=_ids(plan.references()),
         label=_label(plan, kind),
         children=tuple(_node(child) for child in to_list(plan.children())),
@@ -199,10 +203,10 @@ def _label(plan: Any, kind: str) -> str:
     return str(plan.name()) if kind == "CollectMetrics" else ""
 
 
-def _projected(project: Any) -> tuple[PlanColumn, ...]:
-    items = project.projectList()
+def _computed(plan: Any, items: Any) -> tuple[PlanColumn, ...]:
+    """The columns of a node, each with what its expression is computed from."""
     texts, columns = str(items.mkString(_BETWEEN)).split(_BETWEEN), []
-    for place, column in enumerate(_columns(project.output())):
+    for place, column in enumerate(_columns(plan.output())):
         text = texts[place] if len(texts) == items.size() else ""
         match = _COLUMN.fullmatch(text)
         if (
