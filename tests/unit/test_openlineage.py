@@ -6,6 +6,7 @@ HEADWATER_OPENLINEAGE_SPEC names the folder `spec` of OpenLineage's repository, 
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -132,7 +133,7 @@ def test_event_has_offsets_versions_rows_and_what_was_rejected() -> None:
         run,
         PLACE,
         schemas={TABLE: {"carrier": "string"}},
-        columns={"carrier": [("flights", "carrier")]},
+        columns={"carrier": [("flights", "carrier", "IDENTITY")]},
         assertions=[Assertion(name="has_carrier", success=False, severity="warn", column="carrier")],
         spark="4.2.0",
     )
@@ -150,9 +151,49 @@ def test_event_has_offsets_versions_rows_and_what_was_rejected() -> None:
     assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
     (made_of,) = written["facets"]["columnLineage"]["fields"]["carrier"]["inputFields"]
     assert (made_of["name"], made_of["field"]) == ("flights", "carrier")
+    assert made_of["transformations"] == [{"type": "DIRECT", "subtype": "IDENTITY"}]
     ledger = done["run"]["facets"]["headwater_ledger"]
     assert (ledger["batches"], ledger["versions"]) == ([3, 4], [4, 5])
     assert ledger["accounting"]["flights"] == {"read": 9, "written": 8, "quarantined": 1}
+
+
+def test_event_has_what_the_checks_of_all_its_batches_came_to() -> None:
+    def judged(failed: int, action: str) -> dict[str, Any]:
+        check = {"check": "has_carrier", "outcome": "within" if failed else "held", "action": action}
+        return {**check, "judged": 7, **({"failed": failed} if failed else {})}
+
+    volume = {
+        "check": "volume",
+        "outcome": "broken",
+        "action": "warn",
+        "judged": 7,
+        "observed": "7 rows, not 70",
+    }
+    batches = [
+        entry(0, 0, 7, extra={"checks": [judged(0, "quarantine"), volume]}),
+        entry(1, 7, 14, extra={"checks": [judged(2, "quarantine")]}),
+    ]
+    (run,) = runs_of([commit(1, 0, batches[0]), commit(2, 1, batches[1])], MINUTE)
+    _, done = events = events_of(run, PLACE)
+    check(events)
+    assertions = done["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert {each["name"]: (each["success"], each["severity"], each.get("actual")) for each in assertions} == {
+        "no_row_rejected": (True, "error", None),
+        "has_carrier": (False, "error", "2 of 14 rows fail it"),
+        "volume": (False, "warn", "7 rows, not 70"),
+    }
+
+
+def test_event_of_a_job_that_looks_something_up_reads_that_table_too() -> None:
+    read = {"table": "dim.carriers", "version": 7, "id": "x"}
+    (run,) = runs_of([commit(1, 0, entry(0, 0, 7, extra={"lookups": {"carriers": read}}))], MINUTE)
+    columns = {"name": [("carriers", "name", "IDENTITY")]}
+    _, done = events = events_of(run, PLACE, columns=columns)
+    check(events)
+    assert [each["name"] for each in done["inputs"]] == ["flights", "/data/tables/dim/carriers"]
+    assert done["inputs"][1]["facets"]["version"]["datasetVersion"] == "7"
+    (made_of,) = done["outputs"][0]["facets"]["columnLineage"]["fields"]["name"]["inputFields"]
+    assert made_of["name"] == "/data/tables/dim/carriers"
 
 
 def test_event_of_a_table_that_was_read_has_its_last_version() -> None:
@@ -272,6 +313,27 @@ def test_lineage_of_a_receiver_that_refuses_the_key_names_the_setting(receiver: 
     with pytest.raises(UserError, match=r"lineage\.api_key is to be what it asks for"):
         HttpDestination(receiver.url, "secret", 5).send([{}])
     assert receiver.headers[0]["Authorization"] == "Bearer secret"
+
+
+def test_lineage_that_a_receiver_takes_for_wrong_is_left_out_and_holds_up_nothing(
+    home: Home, receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    receiver.status = 422
+    assert main(["lineage", "--to", receiver.url, "--home", str(home.root)]) == 1
+    said = capsys.readouterr().err
+    assert "gold.delays, up to version 0, is left out: the receiver" in said
+    assert "refused an event with 422" in said
+    receiver.status = 201
+    write(home, 1, 3, 5)
+    assert sender(home, receiver.url).send(finished=False) == 1
+
+
+def test_lineage_of_a_table_that_was_made_again_is_new(home: Home, receiver: Receiver) -> None:
+    write(home, 1, 3, 5)
+    assert sender(home, receiver.url).send(finished=False) == 1
+    shutil.rmtree(home.table(TABLE))
+    write(home, 0, 0, 3)
+    assert sender(home, receiver.url).send(finished=False) == 1
 
 
 def test_lineage_of_nobody_who_answers_is_one_sentence() -> None:

@@ -12,8 +12,9 @@ from headwater.cli._common import (
     JsonOption,
     print_json,
     print_line,
+    print_remarks,
 )
-from headwater.errors import UsageError
+from headwater.errors import EXIT_FAILED, UsageError
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.plural import quantity
 
@@ -69,7 +70,10 @@ def lineage(
         )
     sender = LineageSender(home, settings, brokers_of(home, bootstrap))
     count = sender.send(tables or None, finished=False)
+    print_remarks(sender.refused)
     if json_output:
         print_json({"to": settings.to, "runs": count})
     else:
         print_line(f"told {settings.to} of {quantity(count, 'run')}" if count else f"{settings.to} knows all")
+    if sender.refused:
+        raise typer.Exit(EXIT_FAILED)

@@ -33,6 +33,8 @@ from headwater_streams.storage.home import Home
 _ENDPOINT = "/api/v1/lineage"
 _OWN_SCHEMA = "headwater."
 _TICK_S = 5.0
+_FOR_GOOD = (400, 413, 422)
+"""The statuses of an event that is wrong, or too large: it would be refused again, and hold up all behind it."""
 
 
 class Destination(Protocol):
@@ -42,8 +44,13 @@ class Destination(Protocol):
         """Sends events, in their order.
 
         Raises:
+            RefusedEventError: The receiver takes them for wrong, and would again.
             UserError: They did not arrive.
         """
+
+
+class RefusedEventError(UserError):
+    """A receiver does not want an event, however often it is sent."""
 
 
 class FileDestination:
@@ -86,7 +93,8 @@ class HttpDestination:
             except HTTPError as error:
                 text = error.read(300).decode("utf-8", "replace").strip()
                 hint = ": lineage.api_key is to be what it asks for" if error.code in (401, 403) else ""
-                raise UserError(
+                kind = RefusedEventError if error.code in _FOR_GOOD else UserError
+                raise kind(
                     f"the receiver of lineage at {self._url} refused an event with {error.code}{hint}"
                     + (f" ({text})" if text else "")
                 ) from error
@@ -146,6 +154,8 @@ class LineageSender:
         self._spark = _installed("pyspark")
         self.columns: Mapping[str, Columns] = {}
         """What the columns of tables are made of, where that is known."""
+        self.refused: list[str] = []
+        """A sentence for each run that the receiver does not want; they count as told."""
 
     def send(self, tables: Sequence[str] | None = None, *, finished: bool) -> int:
         """Sends the runs that were not told; returns how many.
@@ -164,7 +174,10 @@ class LineageSender:
                 continue
             told = sent.sent.get(self._to, {}).get(table, -1)
             for version, events in self._untold(table, told, now_ms):
-                self._destination.send(events)
+                try:
+                    self._destination.send(events)
+                except RefusedEventError as error:
+                    self.refused.append(f"{table}, up to version {version}, is left out: {error}")
                 sent = sent.with_version(self._to, table, version)
                 remember_sent(self._home, sent)
                 count += 1
@@ -229,6 +242,8 @@ class LineageThread:
             if self._problem:
                 self._say("the receiver of lineage is back, and was told what it missed")
             self._problem = ""
+        while self._sender.refused:
+            self._say(self._sender.refused.pop(0))
 
 
 def brokers_of(home: Path, bootstrap: str | None) -> dict[str, str]:

@@ -26,10 +26,11 @@ from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, merge_
 from headwater_streams.base.moments import iso
 from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.ledger.log import Commit
+from headwater_streams.quality.check_result import merged, results_of
 
 Event = dict[str, Any]
-Columns = Mapping[str, Sequence[tuple[str, str]]]
-"""What each column of a table is made of: pairs of an input and its column."""
+Columns = Mapping[str, Sequence[tuple[str, str, str]]]
+"""What each column of a table is made of: an input, its column, and how it comes from there, see `column_lineage`."""
 
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -58,7 +59,7 @@ class Assertion:
 
     Attributes:
         name: The check.
-        success: Whether it held.
+        success: Whether it held of every row.
         severity: "warn" or "error"; empty where it does not say.
         actual: What was found; empty for nothing.
         column: The column that it is about; empty for all.
@@ -284,6 +285,11 @@ def _inputs(
         last = max((end - 1 for _, end in versions), default=None)
         of_table = {} if table is None else _table_facets(place, table, last, schemas)
         yield name, {**data_set, "facets": of_table, "inputFacets": facets}
+    looked_up = {name: read for entry in run.entries for name, read in Extra.LOOKUPS.get(entry, {}).items()}
+    for name, version in looked_up.items():
+        table = version["table"]
+        facets = _table_facets(place, table, version["version"], schemas)
+        yield name, {**place.table(table), "facets": facets, "inputFacets": {}}
 
 
 def _unread(source: SourceRange) -> list[str]:
@@ -292,14 +298,18 @@ def _unread(source: SourceRange) -> list[str]:
 
 
 def _judged(run: Run, name: str, read: int) -> Iterator[Assertion]:
-    """What the ledger says of the rows of an input: whether any were rejected, and what checks warned of."""
+    """What the ledger says of the rows of an input: whether any were rejected, and what checks came to."""
     rejected = sum(entry.accounting.get(name, {}).get("quarantined", 0) for entry in run.entries)
     found = f"{rejected} of {read} were rejected" if rejected else ""
     yield Assertion(name="no_row_rejected", success=not rejected, severity="error", actual=found)
-    warnings = {text for entry in run.entries for text in Extra.WARNINGS.get(entry, ())}
-    yield from (
-        Assertion(name=text, success=False, severity="warn", actual=text) for text in sorted(warnings)
-    )
+    checks = [{each.check: each for each in results_of(Extra.CHECKS.get(entry))} for entry in run.entries]
+    for each in merged(checks).values():
+        yield Assertion(
+            name=each.check,
+            success=each.outcome == "held",
+            severity="warn" if each.action == "warn" else "error",
+            actual=each.observed or (f"{each.failed} of {each.judged} rows fail it" if each.failed else ""),
+        )
 
 
 def _output(
@@ -320,9 +330,9 @@ def _output(
                             "namespace": data_set["namespace"],
                             "name": data_set["name"],
                             "field": source,
-                            "transformations": [{"type": "DIRECT"}],
+                            "transformations": [{"type": "DIRECT", "subtype": how}],
                         }
-                        for name, source in of
+                        for name, source, how in of
                         for input_name, data_set in inputs
                         if input_name == name
                     ]

@@ -71,6 +71,9 @@ def untold_runs(table: Path, told: int, period_ms: int, now_ms: int | None) -> l
         period_ms: How long a run is.
         now_ms: The time by which runs that are not over are left for later; None takes them, too.
     """
+    newest = next(commits_backwards(table), None)
+    if newest is not None and newest.version < told:
+        told = -1  # the table was removed and made again: all of it is new
     commits = [*_untold(table, told, period_ms)]
     runs = runs_of(reversed(commits), period_ms)
     return [
