@@ -65,16 +65,20 @@ def test_load_makes_the_rows_and_the_account_of_a_job(spark: SparkSession, tmp_p
     assert all(audit.ok for audit in audit_home(driver.context.home, [LOADED, "silver.clicks"]))
 
 
-def test_load_that_was_killed_goes_on_behind_its_last_commit(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("step", "first"), [("before commit", 0), ("after commit", 5)])
+def test_load_that_was_killed_goes_on_behind_its_last_commit(
+    spark: SparkSession, tmp_path: Path, step: str, first: int
+) -> None:
     driver = filled(spark, tmp_path)
     load, chunks = begun(driver)
-    driver.crash_at("before commit", f"load-{LOADED}")
+    driver.crash_at(step)
     with pytest.raises(SimulatedCrash):
         load.run(chunks, lambda _: None)
     load, chunks = begun(driver)
+    assert chunks[0].ranges == {0: (first, first + 5)}
     load.run(chunks[:2], lambda _: None)
     load, rest = begun(driver)
-    assert [chunk.ranges for chunk in rest] == [{0: (10, 15)}, {0: (15, 20)}]
+    assert [start for chunk in rest for start, _ in chunk.ranges.values()] == [*range(first + 10, 20, 5)]
     load.run(rest, lambda _: None)
     assert load.accounting()["read"] == 20
     assert begun(driver)[1] == []

@@ -91,8 +91,8 @@ class TableLoad:
         return [source.ranges.get(self._topic, {}) for entry in self._entries() for source in entry.sources]
 
     def accounting(self) -> dict[str, int]:
-        """What became of all records that were loaded."""
-        return dict(summed_terms([*self._entries()]))
+        """What became of all records that were loaded, without terms that are 0."""
+        return {term: number for term, number in summed_terms([*self._entries()]).items() if number}
 
     def run(self, chunks: list[Chunk], report: Callable[[LoadProgress], None]) -> None:
         """Reads and commits chunks, each once.

@@ -1,0 +1,96 @@
+"""A trace of each kind of job, over the story of `job_kinds`: what rows were made of, and what became of each record.
+
+The story's rows say by themselves what they are made of: the `n` of a window or a group is the sum of its records', and
+that of any other row is its one record's.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headwater_streams.ledger.trace import (
+    HomeTables,
+    Place,
+    Step,
+    TracedRow,
+    records_of,
+    trace_record,
+    trace_rows,
+)
+from headwater_streams.plan.column_lineage import HOWS
+from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.testing import JobDriver
+from job_kinds import TABLE, Kind, kinds, three_batches
+
+N = {0: 1, 1: 2, 2: 3, 5: 5, 6: 6, 7: 7, 8: 8}
+"""`n` of the clicks by their offsets, without those that are rejected (3 and 4) and the one that comes again (9)."""
+
+
+def notes_of(row: TracedRow) -> Iterator[str]:
+    """What keeps a trace from being exact."""
+    for each in row.inputs:
+        yield from filter(None, [each.note])
+        for behind in each.rows:
+            yield from notes_of(behind)
+
+
+def clicks_of(row: TracedRow) -> frozenset[int]:
+    """The clicks that a row is made of."""
+    spans = [span for span in records_of(row) if span.topic == "clicks"]
+    return frozenset(place.offset for span in spans for place in span.places(99))
+
+
+def steps_in(steps: list[Step]) -> Iterator[Step]:
+    """All steps of a trace."""
+    for step in steps:
+        yield step
+        yield from steps_in([*step.further])
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_trace_of_each_kind_of_job_is_the_truth_both_ways(
+    ready: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = ready(three_batches, *kind.jobs(1), kind=kind.name, crash_at=("before commit", "after commit"))
+    tables = HomeTables(driver.home)
+    rows = trace_rows(tables, TABLE, dataset_of(driver.home.table(TABLE)).to_table().to_pylist(), most=99)
+    for row in rows:
+        assert (row.job, list(notes_of(row))) == ("story", [])
+        assert row.version is not None
+        assert sum(N[offset] for offset in clicks_of(row)) == (row.values["n"] or 0), row
+
+    told = {offset: list(steps_in(trace_record(tables, Place("clicks", 0, offset)))) for offset in range(10)}
+    for offset, steps in told.items():
+        at_the_end = {step.fate for step in steps if step.table == TABLE}
+        has_row = any(offset in clicks_of(row) for row in rows)
+        assert ("row" in at_the_end) == has_row, (offset, steps)
+        assert "maybe" not in {step.fate for step in steps}, (offset, steps)
+        assert has_row or any(step.fate not in ("row", "not read") for step in steps), (offset, steps)
+        assert ("quarantined" in {step.fate for step in steps}) == (offset in kind.rejected), (offset, steps)
+        assert ("late" in {step.fate for step in steps}) == (offset in (kind.late or ())), (offset, steps)
+    assert [step.why for step in told[9] if step.fate == "left out"] == ["it had been read before"], told[9]
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_columns_of_each_kind_of_job_are_made_of_its_inputs(
+    ready: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = ready(three_batches, *kind.jobs(1), kind=kind.name, crash_at=("before commit", "after commit"))
+    plans = plan_jobs(driver.context, kind.jobs(1))
+    for plan in plans:
+        for table, made_of in plan.made_of.items():
+            assert {*plan.schemas[table].names} >= {*made_of}, table
+            for name, column, how in (each for of in made_of.values() for each in of):
+                columns = plan.inputs.get(name) or plan.lookups[name]
+                assert (column in columns.names, how in HOWS) == (True, True), (table, name, column, how)
+    made_of = plans[-1].made_of[TABLE]
+    sums = kind.late is not None and kind.name not in ("join", "left join", "as of", "latest")
+    expected = {"who": {("who", "IDENTITY")}, "n": {("n", "AGGREGATION" if sums else "TRANSFORMATION")}}
+    if kind.name != "as of":  # whose rows are one column on the way
+        found = {name: {(column, how) for _, column, how in made_of[name]} for name in expected}
+        assert found == expected
+    if "window_start" in made_of:
+        assert {column for _, column, _ in made_of["window_start"]} <= {"at", "window_end"}
+    if kind.name == "look-up":
+        assert made_of["name"] == (("names", "name", "IDENTITY"),)
