@@ -28,6 +28,7 @@ from headwater_streams.quality.alarms import AlarmState, Broken
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.result import Outcome, SuiteResult
 from headwater_streams.quality.suite import Skipped
+from headwater_streams.runtime.loading.begun import BegunLoad
 from headwater_streams.runtime.lookups import LookupVersion
 from headwater_streams.runtime.stages.failing_rows import FailingRows
 from headwater_streams.runtime.warm_up import WarmUp
@@ -397,6 +398,14 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
             )
         ),
         "none": AlarmState(),
+    },
+    BegunLoad: {
+        "some": BegunLoad(
+            code="9f2c0011aabbccdd",
+            topics={"departures": "Kq3z", "eu:arrivals": None},
+            batch=3,
+            ranges=_RANGES,
+        )
     },
     SentLineage: {"some": SentLineage(sent={"http://127.0.0.1:5000": {"silver.departures": 17}})},
     SuiteResult: {

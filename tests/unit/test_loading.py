@@ -63,3 +63,16 @@ def test_chunk_of_a_load_is_one_record_at_least() -> None:
     (first, second) = chunks_of({0: [(0, 2)]}, Sizes(bytes_each={0: 1e9}), chunk_bytes=1, task_bytes=1)
     assert (first.ranges, second.ranges, first.records_a_task) == ({0: (0, 1)}, {0: (1, 2)}, 1)
     assert chunks_of({}, Sizes()) == []
+
+
+def test_chunk_that_was_cut_off_comes_first_and_as_it_was() -> None:
+    left = remaining({0: (0, 100), 1: (0, 10)}, [{0: (0, 20)}, {0: (20, 33), 1: (0, 4)}])
+    first, *others = chunks_of(
+        left, Sizes(bytes_each={0: 1.0}), cut_off={0: (20, 33), 1: (0, 4)}, chunk_bytes=30
+    )
+    assert first.ranges == {0: (20, 33), 1: (0, 4)}, "it is no tenth of the rest, as the others are"
+    assert [chunk.ranges for chunk in others] == [
+        {0: (33, 55), 1: (4, 6)},
+        {0: (55, 77), 1: (6, 8)},
+        {0: (77, 100), 1: (8, 10)},
+    ]

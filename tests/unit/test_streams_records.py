@@ -147,6 +147,7 @@ PARTS: dict[str, list[tuple[str | int, ...]]] = {
     "AlarmState.some": [(), ("broken", 0)],
     "SuiteResult.some": [(), ("outcomes", 0), ("skipped", 0)],
     "SentLineage.some": [()],
+    "BegunLoad.some": [()],
 }
 """Where the parts of records stand, and the records themselves; in other objects the keys are names."""
 

@@ -132,10 +132,12 @@ def load(
             _places(context.source, topic, existing, start, "--from"),
             _places(context.source, topic, existing, end, "--to"),
         )
-        left = remaining(ranges, table_load.done())
-        spans = {partition: (pairs[0][0], pairs[-1][1]) for partition, pairs in left.items()}
+        cut_off = table_load.cut_off()
+        left = remaining(ranges, [*table_load.done(), cut_off])
+        spans = {**cut_off, **{partition: (pairs[0][0], pairs[-1][1]) for partition, pairs in left.items()}}
         sizes = Sizes(bytes_each=mean_bytes(_cluster(home, bootstrap, topic), topic, spans))
-        chunks = chunks_of(left, sizes, chunk_bytes=chunk_mb * _MEGABYTE, task_bytes=task_mb * _MEGABYTE)
+        bounds = {"chunk_bytes": chunk_mb * _MEGABYTE, "task_bytes": task_mb * _MEGABYTE}
+        chunks = chunks_of(left, sizes, cut_off=cut_off, **bounds)
         table_load.run(chunks, _report)
         if folder is not None:
             _publish(into_home, folder)

@@ -1,5 +1,6 @@
 """A range of a topic into a table by batches of Spark: the rows, the rejected ones and the account of a job."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from headwater_streams.runtime.loading import (
 )
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
+from headwater_streams.testing.record_log import RecordLog
 
 clicks = hw.topic("clicks", schema="who STRING, n INT")
 
@@ -43,13 +45,16 @@ def filled(spark: SparkSession, home: Path) -> JobDriver:
     return driver
 
 
-def begun(driver: JobDriver) -> tuple[TableLoad, list[Chunk]]:
+def begun(driver: JobDriver, *, chunk_bytes: int = 500, job: object = taken) -> tuple[TableLoad, list[Chunk]]:
     """A load of the whole topic, and its chunks of five records."""
     context = driver.context
-    (plan,) = plan_jobs(context, [load_job(bind(taken), "clicks", LOADED)])
+    (plan,) = plan_jobs(context, [load_job(bind(job), "clicks", LOADED)])
     load = TableLoad(context, plan)
-    left = remaining(requested("clicks", context.source.partitions("clicks"), {}, {}), load.done())
-    return load, chunks_of(left, Sizes(bytes_each={0: 100.0}), chunk_bytes=500, task_bytes=200)
+    ranges = requested("clicks", context.source.partitions("clicks"), {}, {})
+    cut_off = load.cut_off()
+    left = remaining(ranges, [*load.done(), cut_off])
+    sizes = Sizes(bytes_each={0: 100.0})
+    return load, chunks_of(left, sizes, cut_off=cut_off, chunk_bytes=chunk_bytes, task_bytes=200)
 
 
 def test_load_makes_the_rows_and_the_account_of_a_job(spark: SparkSession, tmp_path: Path) -> None:
@@ -83,6 +88,45 @@ def test_load_that_was_killed_goes_on_behind_its_last_commit(
     assert load.accounting()["read"] == 20
     assert begun(driver)[1] == []
     assert all(audit.ok for audit in audit_home(driver.context.home, [LOADED]))
+
+
+def test_load_that_is_cut_in_other_chunks_after_it_was_killed_rejects_each_record_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The first chunk dies with offset 4 in the quarantine table, and not in the account; 9 would be lost if a larger
+    chunk took its place, as a batch's rejected records are written once."""
+    driver = filled(spark, tmp_path)
+    load, chunks = begun(driver)
+    driver.crash_at("before commit")
+    with pytest.raises(SimulatedCrash):
+        load.run(chunks, lambda _: None)
+    load, chunks = begun(driver, chunk_bytes=1_500)
+    assert [chunk.ranges for chunk in chunks] == [{0: (0, 5)}, {0: (5, 20)}]
+    load.run(chunks, lambda _: None)
+    assert driver.rows(f"{LOADED}__quarantine", "_offset") == [(offset,) for offset in (4, 9, 14, 19)]
+    assert load.accounting()["quarantined"] == 4
+    assert driver.audit() == []
+
+
+def test_load_with_other_code_or_of_another_topic_of_that_name_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    driver = filled(spark, tmp_path)
+    load, chunks = begun(driver)
+    load.run(chunks[:1], lambda _: None)
+
+    @hw.job(name="taken", target=hw.delta("silver.clicks"))
+    def changed(clicks: DataFrame) -> DataFrame:
+        return clicks.filter("n > 1")
+
+    with pytest.raises(LoadRefusedError, match=f"of the job was changed since {LOADED} was begun"):
+        begun(driver, job=changed)
+    begun(driver)
+    shutil.rmtree(driver.home.root / "records" / "clicks")
+    assert isinstance(driver.context.source, RecordLog)
+    driver.context.source.declare("clicks")
+    with pytest.raises(LoadRefusedError, match="the topic clicks was deleted and made again"):
+        begun(driver)
 
 
 def test_load_into_the_table_of_a_job_is_refused(spark: SparkSession, tmp_path: Path) -> None:

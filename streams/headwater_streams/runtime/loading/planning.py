@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from headwater_streams.base.errors import StreamsError
 
@@ -113,6 +114,7 @@ def chunks_of(
     left: Mapping[int, list[Pair]],
     sizes: Sizes,
     *,
+    cut_off: Partitions = MappingProxyType({}),
     chunk_bytes: int = CHUNK_BYTES,
     task_bytes: int = TASK_BYTES,
 ) -> list[Chunk]:
@@ -122,10 +124,11 @@ def chunks_of(
     Args:
         left: What is left; of a partition, the first range is read to its end before the next one.
         sizes: How large records are.
+        cut_off: What a chunk reads that was begun and not committed; it comes first, and as it was.
         chunk_bytes: The bytes of a chunk.
         task_bytes: The bytes of a task.
     """
-    chunks: list[Chunk] = []
+    chunks = [_chunk(cut_off, 0, 1, sizes, task_bytes)]
     for number in range(max(map(len, left.values()), default=0)):
         ranges = {partition: pairs[number] for partition, pairs in left.items() if number < len(pairs)}
         total = sum((end - start) * sizes.of(partition) for partition, (start, end) in ranges.items())

@@ -10,10 +10,13 @@ from headwater_streams.plan.plan import JobPlan
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.loading.begun import BegunLoad, begun_load, remember_begun
 from headwater_streams.runtime.loading.planning import Chunk, LoadRefusedError, Partitions
 from headwater_streams.runtime.stages.row import RowStage
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.topic_metadata import changed_ids
 
+_ANY = "any"
 GENERATION = 1
 """A load has one: to load with other code is another load, into another table."""
 
@@ -67,7 +70,8 @@ class TableLoad:
         """A load of a job that `load_job` gave.
 
         Raises:
-            LoadRefusedError: The job keeps state, or another job writes the table.
+            LoadRefusedError: The job keeps state, another job writes the table, or the rows that it has are of other
+                code or of another topic of that name.
         """
         if plan.kind != "row":
             raise LoadRefusedError(
@@ -85,6 +89,38 @@ class TableLoad:
                 f"table {plan.job.target.name} is written by job {writer!r}: load into a table of its own"
             )
         self._stage = RowStage(context, plan, GENERATION)
+        self._begun = begun_load(context.home, plan.job.name)
+        self._code, self._topic_id = _code_of(plan.job), context.source.topic_id(self._topic)
+        if self._begun is not None:
+            self._require_same(self._begun)
+
+    def _require_same(self, begun: BegunLoad) -> None:
+        table = self._job.target.name
+        if begun.code != self._code:
+            raise LoadRefusedError(
+                f"the function or the declaration of the job was changed since {table} was begun, and its rows would "
+                "be of both; put it back, or load into another table"
+            )
+        if changed_ids(begun.topics, {self._topic: self._topic_id}):
+            raise LoadRefusedError(
+                f"the topic {self._topic} was deleted and made again since {table} was begun, and its rows would be of "
+                "both; load into another table"
+            )
+        others = ", ".join(topic for topic in begun.ranges if topic != self._topic)
+        if others and begun.batch > self._last_batch():
+            raise LoadRefusedError(
+                f"a load of {others} into {table} was cut off; run it to its end before that of {self._topic}"
+            )
+
+    def _last_batch(self) -> int:
+        return max((entry.batch for entry in self._entries()), default=-1)
+
+    def cut_off(self) -> Partitions:
+        """The offsets of a chunk that was begun and not committed: of its rejected records, some may be committed, so
+        it is read again as it was, whatever is asked for now."""
+        if self._begun is None or self._begun.batch <= self._last_batch():
+            return {}
+        return self._begun.ranges[self._topic]
 
     def done(self) -> list[Partitions]:
         """The offsets of the commits that the table has."""
@@ -98,7 +134,7 @@ class TableLoad:
         """Reads and commits chunks, each once.
 
         Args:
-            chunks: The chunks, in order.
+            chunks: The chunks, in order; the first one is that of `cut_off`, where there is one.
             report: Called after each commit.
 
         Raises:
@@ -106,12 +142,15 @@ class TableLoad:
             DataLossError: Records are gone meanwhile.
         """
         self._stage.prepare()
-        batch, read, size_bytes = 1 + max((entry.batch for entry in self._entries()), default=-1), 0, 0
+        batch, read, size_bytes = 1 + self._last_batch(), 0, 0
+        topics = {**(self._begun.topics if self._begun is not None else {}), self._topic: self._topic_id}
         for number, chunk in enumerate(chunks, 1):
             records = self._context.source.read(
                 self._context.spark, self._topic, chunk.ranges, most_records=chunk.records_a_task
             )
             source = SourceRange(input=self._name, topic=self._topic, ranges={self._topic: chunk.ranges})
+            begun = BegunLoad(code=self._code, topics=topics, batch=batch, ranges=source.ranges)
+            remember_begun(self._context.home, self._job.name, begun)
             result = BatchResult(records, dict)
             try:
                 self._stage.run_batch(result, batch, {self._name: BatchInput(source)})
@@ -124,3 +163,10 @@ class TableLoad:
         for commit in commits(self._path):
             if commit.entry is not None and commit.entry.is_batch and commit.entry.job == self._job.name:
                 yield commit.entry
+
+
+def _code_of(job: Job) -> str:
+    """A digest of what decides a load's rows, but the topic: a table may be loaded from one after the other."""
+    ((name, declared),) = job.inputs.items()
+    assert isinstance(declared, TopicInput)
+    return replace(job, inputs={name: replace(declared, name=_ANY)}).fingerprint
