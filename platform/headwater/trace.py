@@ -16,10 +16,10 @@ from headwater.errors import UsageError
 from headwater.sql.session import SqlSession
 from headwater_streams.base.nearest import nearest
 from headwater_streams.ledger import trace as _trace
-from headwater_streams.ledger.trace import Place, Step, TracedRow, records_of
+from headwater_streams.ledger.trace import Place, Step, TracedRow, notes_of, records_of
 from headwater_streams.storage.home import Home
 
-__all__ = ["Step", "TracedRow", "record", "records_of", "rows"]
+__all__ = ["Step", "TracedRow", "notes_of", "record", "records_of", "rows"]
 
 
 def rows(

@@ -23,6 +23,8 @@ from headwater.running.replay import (
     origin_of_file,
     parse_speed,
 )
+from headwater.sql.errors import SqlError
+from headwater.sql.session import SqlSession
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.storage.home import Home
@@ -192,6 +194,32 @@ def test_trace_in_python_is_what_the_command_prints(home: Home) -> None:
     ):
         with pytest.raises(UsageError):
             names_nothing()
+
+
+def test_trace_in_sql_is_a_result_like_any_other(home: Home) -> None:
+    with SqlSession(home.root) as session:
+        rows = [*session.run("TRACE silver.flights\nWHERE carrier = 'DL' -- late").objects()]
+        assert [(each["topic"], each["first_offset"], each["end_offset"]) for each in rows] == [
+            ("flights", 1, 2)
+        ]
+        (step,) = session.run("trace 'flights:0:3'").objects()
+        assert (step["depth"], step["fate"], step["table"]) == (1, "quarantined", REJECTED)
+        assert len(session.run("trace silver.flights")) == 3
+        for wrong in ("trace silver.nope", "trace 'flights'", "trace silver.flights where nope > 1"):
+            with pytest.raises(SqlError):
+                session.run(wrong)
+    with SqlSession(home.root, at=0) as session, pytest.raises(SqlError, match="leave --at out"):
+        session.run("trace silver.flights")
+
+
+def test_replay_by_event_time_sends_rows_at_their_distances(running: RunningBroker, home: Home) -> None:
+    """The three rows are ten minutes apart: 1200 times as fast, half a second."""
+    words = ("replay", TABLE, "--topic", "paced", "--time", "departed", "--speed", "1200x")
+    assert run(running, home, *words) == 0
+    first, second, third = (message.timestamp()[1] for message in records(running, "paced"))
+    # A machine under load sends them later, and never sooner.
+    assert second - first > 400
+    assert third - second > 400
 
 
 def test_pace_of_ten_times_as_fast_waits_a_tenth_of_the_time() -> None:

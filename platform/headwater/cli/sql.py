@@ -21,7 +21,7 @@ def sql(
         str | None,
         typer.Argument(
             metavar="STATEMENT",
-            help="SQL, or `tables`, or `describe SCHEMA.TABLE`. Without it: standard input, or a prompt.",
+            help="SQL, or `tables`, `describe SCHEMA.TABLE`, `trace ...`. Without it: standard input, or a prompt.",
             show_default=False,
         ),
     ] = None,
@@ -70,6 +70,7 @@ def sql(
       headwater sql tables
       headwater sql "select carrier, count(*) from silver.departures group by carrier"
       headwater sql --json --at 12 "select * from gold.flights"
+      headwater sql "trace silver.departures where carrier = 'UA'"
       headwater sql --engine spark "describe history gold.flights"
     """
     if json_output and csv_output:

@@ -19,6 +19,8 @@ _QUIT = frozenset({"quit", "exit", "\\q"})
 _HELP = """\
 tables               the tables with their versions and rows (also \\d)
 describe NAME        the columns of a table (also \\d NAME)
+trace NAME;          the records that a table's rows were made of (also trace NAME where ...;)
+trace 'T:P:O';       what became of the record of topic T, partition P, offset O
 quit                 leave (also exit, \\q, Ctrl-D)
 Everything else is SQL, up to a semicolon. Each statement sees the tables as they are when it starts."""
 

@@ -1,4 +1,4 @@
-"""Statements in, results out: an engine, and the few commands that are ours (`tables`, `describe`)."""
+"""Statements in, results out: an engine, and the few commands that are ours (`tables`, `describe`, `trace`)."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from headwater.sql.delta import At, open_table
 from headwater.sql.errors import NoVersionError, SqlError
 from headwater.sql.lexer import Dialect
 from headwater.sql.result import Result
+from headwater.sql.traces import is_trace, traced
 
 EngineName = Dialect
 
@@ -59,7 +60,8 @@ class SqlSession:
             self._started_engine.close()
 
     def run(self, statement: str) -> Result:
-        """Runs one statement in the engine's dialect, or one of the commands `tables` and `describe SCHEMA.TABLE`.
+        """Runs one statement in the engine's dialect, or one of the commands `tables`, `describe SCHEMA.TABLE` and
+        `trace` (see `traces`).
 
         Raises:
             SqlError: The statement is wrong or failed.
@@ -69,6 +71,10 @@ class SqlSession:
         described = _DESCRIBE.fullmatch(statement)
         if described:
             return self.describe(described["name"])
+        if is_trace(statement):
+            if self._at is not None:
+                raise SqlError("trace goes through the tables as they are now; leave --at out")
+            return traced(self.catalog.home, statement)
         result = self._started().run(statement)
         return Result.from_rows([], []) if result is None else result
 

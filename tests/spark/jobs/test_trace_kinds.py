@@ -13,6 +13,7 @@ from headwater_streams.ledger.trace import (
     Place,
     Step,
     TracedRow,
+    notes_of,
     records_of,
     trace_record,
     trace_rows,
@@ -25,14 +26,6 @@ from job_kinds import TABLE, Kind, kinds, three_batches
 
 N = {0: 1, 1: 2, 2: 3, 5: 5, 6: 6, 7: 7, 8: 8}
 """`n` of the clicks by their offsets, without those that are rejected (3 and 4) and the one that comes again (9)."""
-
-
-def notes_of(row: TracedRow) -> Iterator[str]:
-    """What keeps a trace from being exact."""
-    for each in row.inputs:
-        yield from filter(None, [each.note])
-        for behind in each.rows:
-            yield from notes_of(behind)
 
 
 def clicks_of(row: TracedRow) -> frozenset[int]:

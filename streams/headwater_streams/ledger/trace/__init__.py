@@ -12,7 +12,7 @@ window's time, and the columns of its key. `_rows` says how many there must be, 
 it lacks (see `narrowing`). `history` and `narrowing` decide, on what `Tables` gives them; `home_tables` reads.
 """
 
-from headwater_streams.ledger.trace.back import TracedInput, TracedRow, records_of, trace_rows
+from headwater_streams.ledger.trace.back import TracedInput, TracedRow, notes_of, records_of, trace_rows
 from headwater_streams.ledger.trace.forth import Step, trace_record
 from headwater_streams.ledger.trace.history import TableHistory, Tables
 from headwater_streams.ledger.trace.home_tables import HomeTables
@@ -27,6 +27,7 @@ __all__ = [
     "Tables",
     "TracedInput",
     "TracedRow",
+    "notes_of",
     "records_of",
     "trace_record",
     "trace_rows",

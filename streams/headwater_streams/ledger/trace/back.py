@@ -89,6 +89,15 @@ def records_of(row: TracedRow) -> Iterator[Span]:
             yield from records_of(behind)
 
 
+def notes_of(row: TracedRow) -> Iterator[str]:
+    """What keeps a trace from being exact, wherever on the way; nothing where it is."""
+    for each in row.inputs:
+        if each.note:
+            yield each.note
+        for behind in each.rows:
+            yield from notes_of(behind)
+
+
 def _traced(
     tables: Tables, table: str, row: Mapping[str, Any], most: int, above: frozenset[str]
 ) -> TracedRow:
