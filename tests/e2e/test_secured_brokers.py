@@ -94,6 +94,11 @@ def _exercise(headwater: Any, folder: Path, bootstrap: str, topic: str = "orders
     run("audit")
     rows = run("sql", "--csv", "SELECT who, _topic FROM silver.orders ORDER BY who")
     assert rows.splitlines()[1:] == [f"a,{topic}", f"c,{topic}"]
+    # A job of SQL does as well; its rejected record is the third.
+    run("load", topic, "--job", "paid.sql:paid", "--into", "history.paid", "--to", "3", *of_jobs)
+    assert run("sql", "--csv", "SELECT count(*) AS n FROM history.paid").split() == ["n", "2"]
+    run("replay", "silver.orders", "--topic", "orders", *at)
+    assert "a;1" in run("trace", f"{topic}:0:0", *at)
     run("config", "show")
     return "".join(printed)
 
