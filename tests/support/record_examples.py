@@ -401,6 +401,7 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
     },
     BegunLoad: {
         "some": BegunLoad(
+            table="5d0c1f0e",
             code="9f2c0011aabbccdd",
             topics={"departures": "Kq3z", "eu:arrivals": None},
             batch=3,

@@ -8,6 +8,7 @@ from headwater_streams.runtime.loading.planning import (
     chunks_of,
     remaining,
     requested,
+    require_following,
 )
 
 MB = 1024 * 1024
@@ -76,3 +77,16 @@ def test_chunk_that_was_cut_off_comes_first_and_as_it_was() -> None:
         {0: (55, 77), 1: (6, 8)},
         {0: (77, 100), 1: (8, 10)},
     ]
+
+
+def test_load_goes_on_where_the_table_ends_and_nowhere_else() -> None:
+    done = [{0: (100, 150)}, {0: (150, 200), 1: (0, 10)}]
+    require_following("t", {0: [(200, 300)], 2: [(7, 9)]}, done)
+    with pytest.raises(
+        LoadRefusedError, match="has offsets 100 to 199, and this would leave out 200 to 249; load"
+    ):
+        require_following("t", {0: [(250, 300)]}, done)
+    with pytest.raises(
+        LoadRefusedError, match="and this would put 0 behind them; load from 200 on, or into another"
+    ):
+        require_following("t", {0: [(0, 100), (200, 300)]}, done)

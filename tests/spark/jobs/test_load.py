@@ -129,6 +129,24 @@ def test_load_with_other_code_or_of_another_topic_of_that_name_is_refused(
         begun(driver)
 
 
+def test_load_into_a_table_that_was_removed_begins_anew(spark: SparkSession, tmp_path: Path) -> None:
+    driver = filled(spark, tmp_path)
+    load, chunks = begun(driver)
+    load.run(chunks[:2], lambda _: None)
+    home = driver.context.home
+    shutil.rmtree(home.table(LOADED))
+    with pytest.raises(
+        LoadRefusedError, match=f"{LOADED}__quarantine has the rejected records of an earlier load"
+    ):
+        begun(driver)
+    shutil.rmtree(home.table(f"{LOADED}__quarantine"))
+    load, chunks = begun(driver)
+    assert chunks[0].ranges == {0: (0, 5)}
+    load.run(chunks, lambda _: None)
+    assert load.accounting()["quarantined"] == 4
+    assert driver.audit() == []
+
+
 def test_load_into_the_table_of_a_job_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     driver = filled(spark, tmp_path)
     driver.run()

@@ -7,8 +7,11 @@ from typing import Any
 
 import headwater.audit
 import headwater.backfill
+import headwater.loads
+import headwater.trace
 import headwater_broker.testing
 import headwater_client
+import headwater_streams.quality.expect
 import headwater_streams.testing
 from docs_reference.markdown import docstring
 from headwater_streams import api
@@ -18,7 +21,7 @@ def page() -> str:
     """The Markdown."""
     names = {name: getattr(api, name) for name in api.__all__}
     functions = {name: each for name, each in names.items() if inspect.isfunction(each)}
-    classes = {name: each for name, each in names.items() if name not in functions}
+    classes = {name: each for name, each in names.items() if inspect.isclass(each)}
     return "\n".join(
         [
             "# Python",
@@ -31,6 +34,10 @@ def page() -> str:
             "## What they return",
             "",
             *(_entry(each, f"hw.{name}", members=False) for name, each in classes.items()),
+            "## Ready-made checks",
+            "",
+            docstring(headwater_streams.quality.expect.__doc__),
+            *_members(headwater_streams.quality.expect, "hw.expect."),
             "## Backfills",
             "",
             docstring(headwater.backfill.__doc__),
@@ -39,6 +46,15 @@ def page() -> str:
             "",
             docstring(headwater.audit.__doc__),
             _entry(headwater.audit.counts, "hw.audit.counts"),
+            "## Traces",
+            "",
+            docstring(headwater.trace.__doc__),
+            *_members(headwater.trace, "hw.trace."),
+            "## Loads",
+            "",
+            docstring(headwater.loads.__doc__),
+            _entry(headwater.loads.load, "hw.load"),
+            _entry(headwater.loads.LoadReport, "LoadReport", members=False),
             "## Producers that count",
             "",
             docstring(headwater_client.__doc__),

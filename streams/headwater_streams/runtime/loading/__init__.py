@@ -13,6 +13,7 @@ from headwater_streams.runtime.loading.planning import (
     chunks_of,
     remaining,
     requested,
+    require_following,
 )
 from headwater_streams.runtime.loading.table_load import LoadProgress, TableLoad, load_job
 
@@ -26,4 +27,5 @@ __all__ = [
     "load_job",
     "remaining",
     "requested",
+    "require_following",
 ]

@@ -1,9 +1,11 @@
 """What a load has begun: `checkpoints/load-TABLE/load.json`, written before each chunk.
 
-    {"code": "9f2c0011aabbccdd", "topics": {"clicks": "<KIP-516>"}, "batch": 3, "ranges": {"clicks": {"0": [10, 15]}}}
+    {"table": "<Delta's id of the table>", "code": "9f2c0011aabbccdd", "topics": {"clicks": "<KIP-516>"}, "batch": 3,
+     "ranges": {"clicks": {"0": [10, 15]}}}
 
 A chunk that was begun is read again as it was, and not cut anew: its rejected rows may be committed already, and they
-are committed once. Code that was changed, and a topic that was made again, would be mixed with what the table has.
+are committed once. Code that was changed, and a topic that was made again, would be mixed with what the table has. Once
+the table was removed, nothing of this counts.
 """
 
 from collections.abc import Mapping
@@ -24,6 +26,7 @@ class BegunLoad(Record):
     """See the module.
 
     Attributes:
+        table: Delta's id of the table.
         code: A digest of the job's function and declaration, whatever topic it reads.
         topics: The topics that were loaded, each with its id; None where that is not known.
         batch: The batch that was begun last.
@@ -32,6 +35,7 @@ class BegunLoad(Record):
 
     WHAT = "what a load has begun"
 
+    table: str
     code: str
     topics: Mapping[str, str | None]
     batch: int
@@ -44,6 +48,7 @@ class BegunLoad(Record):
             for topic, partitions in self.ranges.items()
         }
         return self.version_key() | {
+            "table": self.table,
             "code": self.code,
             "topics": dict(self.topics),
             "batch": self.batch,

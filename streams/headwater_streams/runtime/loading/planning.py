@@ -110,6 +110,28 @@ def remaining(ranges: Partitions, done: Iterable[Partitions]) -> dict[int, list[
     return {partition: pairs for partition, pairs in left.items() if pairs}
 
 
+def require_following(topic: str, left: Mapping[int, list[Pair]], done: Iterable[Partitions]) -> None:
+    """Checks that what is left begins where the table's commits end, as a job's batches do: its account is of one
+    range a partition, and an audit finds what it lacks.
+
+    Raises:
+        LoadRefusedError: It begins before, or leaves some out.
+    """
+    starts, ends = dict[int, int](), dict[int, int]()
+    for committed in done:
+        for partition, (start, end) in committed.items():
+            starts[partition] = min(start, starts.get(partition, start))
+            ends[partition] = max(end, ends.get(partition, end))
+    for partition, pairs in left.items():
+        first, behind = pairs[0][0], ends.get(partition)
+        if behind is not None and first != behind:
+            what = f"leave out {behind} to {first - 1}" if first > behind else f"put {first} behind them"
+            raise LoadRefusedError(
+                f"topic {topic}, partition {partition}: the table has offsets {starts[partition]} to {behind - 1}, and "
+                f"this would {what}; load from {behind} on, or into another table"
+            )
+
+
 def chunks_of(
     left: Mapping[int, list[Pair]],
     sizes: Sizes,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, summed_terms
+from headwater_streams.delta.marks import last_batch
 from headwater_streams.ledger.log import commits, writer_of
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
@@ -15,6 +16,8 @@ from headwater_streams.runtime.loading.planning import Chunk, LoadRefusedError, 
 from headwater_streams.runtime.stages.row import RowStage
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.topic_metadata import changed_ids
+from headwater_streams.storage.delta_log import has_versions
+from headwater_streams.storage.delta_rows import table_id
 
 _ANY = "any"
 GENERATION = 1
@@ -89,10 +92,25 @@ class TableLoad:
                 f"table {plan.job.target.name} is written by job {writer!r}: load into a table of its own"
             )
         self._stage = RowStage(context, plan, GENERATION)
-        self._begun = begun_load(context.home, plan.job.name)
         self._code, self._topic_id = _code_of(plan.job), context.source.topic_id(self._topic)
+        begun = begun_load(context.home, plan.job.name)
+        self._begun = begun if begun is not None and begun.table == self._table_id() else None
         if self._begun is not None:
             self._require_same(self._begun)
+        else:
+            self._require_new_sides()
+
+    def _table_id(self) -> str | None:
+        return table_id(self._path) if has_versions(self._path) else None
+
+    def _require_new_sides(self) -> None:
+        target, app_id = self._job.target, self._job.app_id(GENERATION)
+        rejected = self._context.home.table(target.quarantine_table)
+        if self._last_batch() < 0 and has_versions(rejected) and last_batch(rejected, app_id) >= 0:
+            raise LoadRefusedError(
+                f"{target.quarantine_table} has the rejected records of an earlier load into {target.name}, which was "
+                "removed: remove that table, too, or load into another one"
+            )
 
     def _require_same(self, begun: BegunLoad) -> None:
         table = self._job.target.name
@@ -143,13 +161,14 @@ class TableLoad:
         """
         self._stage.prepare()
         batch, read, size_bytes = 1 + self._last_batch(), 0, 0
+        table = table_id(self._path)
         topics = {**(self._begun.topics if self._begun is not None else {}), self._topic: self._topic_id}
         for number, chunk in enumerate(chunks, 1):
             records = self._context.source.read(
                 self._context.spark, self._topic, chunk.ranges, most_records=chunk.records_a_task
             )
             source = SourceRange(input=self._name, topic=self._topic, ranges={self._topic: chunk.ranges})
-            begun = BegunLoad(code=self._code, topics=topics, batch=batch, ranges=source.ranges)
+            begun = BegunLoad(table=table, code=self._code, topics=topics, batch=batch, ranges=source.ranges)
             remember_begun(self._context.home, self._job.name, begun)
             result = BatchResult(records, dict)
             try:
