@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from headwater_streams.plan.column_lineage import HOWS, column_sources
+from headwater_streams.plan.column_lineage import HOWS, column_sources, through_sides
 from headwater_streams.plan.unions import marked
 from headwater_streams.spark.plan_shape import PlanColumn, PlanNode, PlanShape
 from plan_shapes import stored_shapes
@@ -88,6 +88,22 @@ def test_columns_of_a_look_up_are_made_of_its_own() -> None:
     assert dict(found) == {
         "carrier": (("flights", "carrier", "IDENTITY"),),
         "name": (("airports", "name", "IDENTITY"),),
+    }
+
+
+def test_columns_of_rows_that_were_one_column_are_those_of_their_side() -> None:
+    weather = leaf("weather", column("at", 20), column("wind", 21))
+    left = node("Project", [column("_l", 30, 0, 1, 2)], FLIGHTS, named={0, 1, 2})
+    right = node("Project", [column("_found", 31, 20, 21)], weather, named={20, 21})
+    joined = node("Join", [column("_l", 30), column("_found", 31)], left, right, named={30, 31})
+    columns = [column("carrier", 40, 30), column("at", 41, 30), column("wind", 42, 31)]
+    result = PlanShape(root=node("Project", columns, joined, named={30, 31}))
+    assert len(column_sources(result)["carrier"]) == 3, "all of its side"
+    through = through_sides(result, PlanShape(root=FLIGHTS), PlanShape(root=weather))
+    assert dict(column_sources(result, through=through)) == {
+        "carrier": (("flights", "carrier", "IDENTITY"),),
+        "at": (("flights", "at", "IDENTITY"),),
+        "wind": (("weather", "wind", "IDENTITY"),),
     }
 
 

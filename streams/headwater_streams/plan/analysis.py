@@ -25,7 +25,7 @@ from headwater_streams.operators.recording import Place, recording
 from headwater_streams.operators.windows.count import CountWindow
 from headwater_streams.operators.windows.spec import WindowSpec
 from headwater_streams.plan.chain import empty, find_chain, require_chain
-from headwater_streams.plan.column_lineage import column_sources
+from headwater_streams.plan.column_lineage import column_sources, through_sides
 from headwater_streams.plan.exploding import Exploding, exploding_of, require_places_unnamed
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.judging import require_judgeable
@@ -167,8 +167,10 @@ def _analyse(
         plan = _understand(job, recorder.operators, results[job.target.name], schemas)
     if job.branches:
         plan = _with_branches(plan, results)
-    static = {name: plan_shape(frame) for name, frame in statics.items()}
-    made_of = {table: column_sources(plan_shape(result), static) for table, result in results.items()}
+    static, through = {name: plan_shape(frame) for name, frame in statics.items()}, dict[int, int]()
+    for use in recorder.uses if isinstance(plan.operator, AsOf) else ():
+        through |= through_sides(plan_shape(use.result), *map(plan_shape, use.handed.values()))
+    made_of = {table: column_sources(plan_shape(each), static, through) for table, each in results.items()}
     plan = replace(plan, lookups=lookups, made_of=made_of)
     require_judgeable(plan)
     if plan.unites:

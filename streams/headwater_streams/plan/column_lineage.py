@@ -11,7 +11,8 @@ as made of all of these.
 An input is known by its mark, as in `unions`, and a look-up by the ids of its columns. A static frame that a function
 made is neither: a column that is made of nothing else is not named.
 
-Of an as-of join each column counts as made of all columns of its side: the rows of a side are one column on the way.
+On its way through an as-of join a row is one column. Of a join of two streams the sides are known by their columns'
+names (`through_sides`); of one with a look-up, each column counts as made of all columns of its side.
 """
 
 from collections.abc import Mapping
@@ -31,12 +32,17 @@ _Steps = dict[int, dict[int, int]]
 """The columns that a column is made of, by id, each with the place of its how in `HOWS`."""
 
 
-def column_sources(shape: PlanShape, lookups: Mapping[str, PlanShape] = MappingProxyType({})) -> MadeOf:
+def column_sources(
+    shape: PlanShape,
+    lookups: Mapping[str, PlanShape] = MappingProxyType({}),
+    through: Mapping[int, int] = MappingProxyType({}),
+) -> MadeOf:
     """What each column of a frame is made of; a column that is made of no input's is not named.
 
     Args:
         shape: The shape of the frame's plan.
         lookups: Those of the look-ups.
+        through: Columns, by id, that are another one as it is, whatever the plan says.
     """
     leaves = {c.id: (name, c.name) for name, looked_up in lookups.items() for c in looked_up.root.columns}
     steps: _Steps = {}
@@ -46,6 +52,7 @@ def column_sources(shape: PlanShape, lookups: Mapping[str, PlanShape] = MappingP
             own = (c for c in node.columns if not is_reserved(c.name) and c.name != marked(name))
             leaves |= {c.id: (name, c.name) for c in own}
         _add(node, steps)
+    steps |= {column: {of: _IDENTITY} for column, of in through.items()}
     result: dict[str, tuple[tuple[str, str, str], ...]] = {}
     for column in shape.root.columns:
         found = {
@@ -54,6 +61,17 @@ def column_sources(shape: PlanShape, lookups: Mapping[str, PlanShape] = MappingP
         if found and not is_reserved(column.name):
             result[column.name] = tuple(sorted(found))
     return result
+
+
+def through_sides(result: PlanShape, *sides: PlanShape) -> dict[int, int]:
+    """The columns of an operator's result that are of its sides as they are, by their names.
+
+    Args:
+        result: The result.
+        sides: The rows that it was handed; of a name that several have, the first one's is meant.
+    """
+    columns = {column.name: column.id for side in reversed(sides) for column in side.root.columns}
+    return {column.id: columns[column.name] for column in result.root.columns if column.name in columns}
 
 
 def _add(node: PlanNode, steps: _Steps) -> None:
