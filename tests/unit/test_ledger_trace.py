@@ -19,7 +19,7 @@ from headwater_streams.ledger.trace import (
     trace_record,
     trace_rows,
 )
-from headwater_streams.ledger.trace.history import why_without_row
+from headwater_streams.ledger.trace.history import During, why_without_row
 from headwater_streams.ledger.trace.narrowing import counted_by
 from headwater_streams.ledger.trace.places import joined, place_of, spans_of
 
@@ -72,8 +72,13 @@ class FakeTables:
     def history(self, table: str) -> TableHistory:
         return TableHistory.of(table, self._commits.get(table, ()))
 
-    def rows_at(self, table: str, spans: Sequence[Span]) -> pa.Table:
-        return self._table(table, lambda each: any(s.holds(p) for s in spans for p in [place_of(each)] if p))
+    def rows_at(self, table: str, spans: Sequence[Span], during: During | None = None) -> pa.Table:
+        def is_in(each: dict[str, Any]) -> bool:
+            return during is None or during.start <= each.get(during.column, during.start) < during.end
+
+        return self._table(
+            table, lambda each: is_in(each) and any(s.holds(p) for s in spans for p in [place_of(each)] if p)
+        )
 
     def rows_over(self, table: str, place: Place) -> pa.Table:
         return self._table(table, lambda each: any(s is not None and s.holds(place) for s in spans_of(each)))
@@ -289,6 +294,31 @@ def test_record_without_a_row_has_each_reason_that_its_batch_allows() -> None:
         "the job's function dropped it (so of 1 records of its batch), or it had been read before (1)"
     )
     assert why_without_row({"read": 1, "written": 1}).endswith("it was removed from the table afterwards")
+
+
+def test_trace_of_a_count_window_has_its_last_row_both_ways(tables: FakeTables) -> None:
+    """Its end is the time of its last row, 10:54 of row 3."""
+    end = T0 + timedelta(hours=0.9)
+    counted = window("a", 0, 0, 4, 2, n=2) | {"window_start": T0 + timedelta(hours=0.1), "window_end": end}
+    counted["window_index"] = 0
+    (traced,) = trace_rows(tables, HOURLY, [counted])
+    assert (offsets(traced), traced.inputs[0].note) == ([0, 3], "")
+    rows = {**tables._rows, HOURLY: [counted]}
+    (step,) = trace_record(FakeTables(tables._commits, rows), Place("clicks", 0, 3))
+    assert [(each.table, each.fate) for each in step.further] == [(HOURLY, "row")]
+
+
+def test_trace_reads_of_a_busy_topic_only_what_is_of_the_windows_time(tables: FakeTables) -> None:
+    asked: list[During | None] = []
+    read = tables.rows_at
+
+    def rows_at(table: str, spans: Sequence[Span], during: During | None = None) -> pa.Table:
+        asked.extend([during] if table == INGEST and len(spans) == 1 and len(spans[0]) > 1 else [])
+        return read(table, spans, during)
+
+    tables.rows_at = rows_at  # type: ignore[method-assign]
+    trace_rows(tables, HOURLY, [window("a", 0, 0, 4, 2, n=2)])
+    assert asked == [During("at", T0, T0 + timedelta(hours=1))]
 
 
 def test_rows_of_a_window_are_found_without_the_name_of_its_time() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater_streams.ledger.trace.history import InputOf, TableHistory, Tables
-from headwater_streams.ledger.trace.narrowing import END, ROWS, START, Counted, counted_by
+from headwater_streams.ledger.trace.history import During, InputOf, TableHistory, Tables
+from headwater_streams.ledger.trace.narrowing import END, ROWS, START, Counted, counted_by, period_of
 from headwater_streams.ledger.trace.places import OFFSET, PARTITION, TOPIC, Place, Span, place_of, spans_of
 
 _MISSED = "_missed"
@@ -156,8 +156,10 @@ def _of_table(
     if table in above or table not in tables.names():
         why = "is made of itself" if table in above else "is not there any more"
         return TracedInput(name, table, tuple(spans), 0, note=f"{table} {why}")
-    rows = read_by(tables, history, row, table, spans)
-    counted = window_rows(tables, history, row, rows)
+    if ROWS in row:
+        counted = window_rows(tables, history, row, table, spans)
+    else:
+        counted = Counted(read_by(tables, history, row, table, spans), None)
     first = _in_order(counted.rows).slice(0, most)
     followed = [_traced(tables, table, each, most, above) for each in first.to_pylist()]
     note = counted.note
@@ -173,7 +175,7 @@ def read_by(
     the row's batch read are meant, as far as they are still there."""
     rows = tables.rows_at(table, spans)
     commit = history.written_by(row, spans)
-    if ROWS in row or commit is None or commit.entry is None or rows.num_rows <= 1:
+    if commit is None or commit.entry is None or rows.num_rows <= 1:
         return rows
     versions = [s for s in commit.entry.sources if s.table == table and s.versions is not None]
     read = tables.history(table)
@@ -185,15 +187,30 @@ def read_by(
     return rows.filter(pa.array(chosen)) if any(chosen) else rows
 
 
-def window_rows(tables: Tables, history: TableHistory, row: Mapping[str, Any], rows: pa.Table) -> Counted:
-    """Of the rows in a window's ranges, those that it counts; of another row, all."""
-    if ROWS not in row:
-        return Counted(rows, None)
-    late = history.sides[1]
-    if late in tables.names() and rows.num_rows > (row[ROWS] or 0):
-        rows = _without(rows, _missing(tables.rows_at(late, _places_of(rows)), row))
+def window_rows(
+    tables: Tables, history: TableHistory, window: Mapping[str, Any], table: str, spans: Sequence[Span]
+) -> Counted:
+    """Of a table's rows at the places of a window, those that it counts."""
     job = history.last.job if history.last is not None else ""
-    return counted_by(row, rows, tables.window_time(job))
+    time, period, counted = tables.window_time(job), period_of(window), None
+    if time is not None and period is not None:
+        # Of a busy topic's rows in the ranges, few are of the window's time.
+        rows = tables.rows_at(table, spans, During(time, *period))
+        counted = counted_by(window, _in_time_for(tables, history, window, rows), time)
+    if counted is None or not counted.is_exact:  # the time may be one that the function computes
+        rows = tables.rows_at(table, spans)
+        counted = counted_by(window, _in_time_for(tables, history, window, rows), time)
+    return counted
+
+
+def _in_time_for(
+    tables: Tables, history: TableHistory, window: Mapping[str, Any], rows: pa.Table
+) -> pa.Table:
+    """Rows, without those that came too late for a window; all where they are no more than it counts."""
+    late = history.sides[1]
+    if late not in tables.names() or rows.num_rows <= (window[ROWS] or 0):
+        return rows
+    return _without(rows, _missing(tables.rows_at(late, _places_of(rows)), window))
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.trace.back import window_rows
 from headwater_streams.ledger.trace.history import TableHistory, Tables, terms_of, why_without_row
-from headwater_streams.ledger.trace.narrowing import END, ROWS, START
+from headwater_streams.ledger.trace.narrowing import END, ROWS, START, period_of
 from headwater_streams.ledger.trace.places import Place, place_of, spans_of
 
 Fate = Literal["row", "maybe", "late", "quarantined", "superseded", "left out", "not read"]
@@ -188,7 +188,7 @@ def _meant(
             continue
         spans = [span for span in spans_of(window) if span is not None]
         for source in sources:
-            counted = window_rows(tables, history, window, tables.rows_at(source, spans))
+            counted = window_rows(tables, history, window, source, spans)
             if any(place_of(each) == place for each in _places(counted.rows)):
                 found |= {period} if counted.is_exact else set()
                 yield window, counted.note
@@ -206,9 +206,8 @@ def _places(rows: pa.Table) -> list[dict[str, Any]]:
 
 def _in_time(window: Mapping[str, Any], row: Mapping[str, Any] | None, time: str | None) -> bool:
     """Whether a row's time is a window's, as far as both are known."""
-    at = None if row is None or time is None else row.get(time)
-    start, end = window.get(START), window.get(END)
-    return at is None or start is None or end is None or start <= at < end
+    at, period = None if row is None or time is None else row.get(time), period_of(window)
+    return at is None or period is None or period[0] <= at < period[1]
 
 
 def _sides(history: TableHistory, *, has_row: bool) -> Iterator[tuple[str, Fate]]:

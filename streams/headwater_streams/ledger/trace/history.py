@@ -5,6 +5,7 @@ It decides and opens nothing: a `TableHistory` is commits, and tests write them 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +35,15 @@ _WITHOUT_RESULT = {
 """What the terms of an account say of one record, in the order in which they are likely."""
 
 
+@dataclass(frozen=True)
+class During:
+    """A time, half-open, by a column."""
+
+    column: str
+    start: datetime
+    end: datetime
+
+
 class Tables(Protocol):
     """The tables of a home, as a trace asks for them."""
 
@@ -43,8 +53,8 @@ class Tables(Protocol):
     def history(self, table: str) -> "TableHistory":
         """A table's commits."""
 
-    def rows_at(self, table: str, spans: Sequence[Span]) -> "pa.Table":
-        """The rows whose own place is in some ranges."""
+    def rows_at(self, table: str, spans: Sequence[Span], during: "During | None" = None) -> "pa.Table":
+        """The rows whose own place is in some ranges; with a time, of a table that has its column only those in it."""
 
     def rows_over(self, table: str, place: Place) -> "pa.Table":
         """The rows that name a place in their `_sources`, or as their own."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater_streams.ledger.log import lineage, since_rebuilt
-from headwater_streams.ledger.trace.history import TableHistory
+from headwater_streams.ledger.trace.history import During, TableHistory
 from headwater_streams.ledger.trace.places import OFFSET, PARTITION, SOURCES, TOPIC, Place, Span, joined
 from headwater_streams.spark.run_facts import RunFacts, facts_of_last_run
 from headwater_streams.storage.damage import DamagedFileError
@@ -40,7 +40,7 @@ class HomeTables:
     def _history(self, table: str) -> TableHistory:
         return TableHistory.of(table, since_rebuilt(lineage(self._home.table(table))))
 
-    def rows_at(self, table: str, spans: Sequence[Span]) -> pa.Table:
+    def rows_at(self, table: str, spans: Sequence[Span], during: During | None = None) -> pa.Table:
         """The rows whose own place is in some ranges: their coordinates, or those of their first record."""
         dataset = dataset_of(self._home.table(table))
         names = dataset.schema.names
@@ -49,7 +49,10 @@ class HomeTables:
             return dataset.schema.empty_table()
         with reading(self._home.table(table)):
             if OFFSET in names:
-                return dataset.to_table(filter=reduce(or_, map(_at, ranges)))
+                chosen = reduce(or_, map(_at, ranges))
+                if during is not None and during.column in names:
+                    chosen &= _in(during, dataset.schema.field(during.column).type)
+                return dataset.to_table(filter=chosen)
             # A row in more than one range stands in the table of each batch once.
             return _filtered(dataset, lambda rows: _first_in(rows[SOURCES], ranges))
 
@@ -91,6 +94,14 @@ def _at(span: Span) -> pc.Expression:
         & (offset >= span.start)
         & (offset < span.end)
     )
+
+
+def _in(during: During, kind: pa.DataType) -> pc.Expression:
+    """Whether a row is in a time; always where the column holds no times."""
+    if not pa.types.is_timestamp(kind):
+        return pc.scalar(True)
+    at = pc.field(during.column)
+    return (at >= pa.scalar(during.start, kind)) & (at < pa.scalar(during.end, kind))
 
 
 def _filtered(dataset: Any, mask: Any) -> pa.Table:

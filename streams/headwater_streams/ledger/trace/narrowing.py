@@ -7,12 +7,13 @@ before its window, no choice of columns gives the number, and the answer says so
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-START, END, ROWS = "window_start", "window_end", "_rows"
+START, END, INDEX, ROWS = "window_start", "window_end", "window_index", "_rows"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,15 @@ class Counted:
         if found > self.expected:
             return f"the window counts {self.expected} of these {found} rows: which of them, its columns do not say"
         return f"the window counts {self.expected} rows, of which {found} are still there"
+
+
+def period_of(window: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
+    """From when to when a window's rows are, half-open; None where it does not say. The end of a count window is the
+    time of its last row."""
+    start, end = window.get(START), window.get(END)
+    if start is None or end is None:
+        return None
+    return start, end + timedelta(microseconds=1) if INDEX in window else end
 
 
 def counted_by(window: Mapping[str, Any], rows: pa.Table, time: str | None = None) -> Counted:
@@ -77,8 +87,9 @@ def _by_time(
     window: Mapping[str, Any], rows: pa.Table, time: str | None
 ) -> Iterator[tuple[str | None, pa.Table]]:
     """The rows in the window's time, by each column that may be the one."""
-    expected, start, end = window[ROWS], window.get(START), window.get(END)
-    if start is not None and end is not None:
+    expected, period = window[ROWS], period_of(window)
+    if period is not None:
+        start, end = period
         names = [time] if time in rows.column_names else [n for n in rows.column_names if n[0] != "_"]
         for name in names:
             assert name is not None
