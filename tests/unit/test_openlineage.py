@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from headwater.running.lineage import HttpDestination, LineageSender, LineageThr
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.openlineage import Assertion, Event, Place, events_of, runs_of
+from headwater_streams.ledger.sent_lineage import untold_runs
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
 
@@ -357,6 +359,17 @@ def test_lineage_beside_jobs_says_once_that_a_receiver_is_away_and_once_that_it_
     assert said[0].endswith("what was not told is told later")
     assert said[1].endswith("was told what it missed")
     assert len(receiver.events) == 2
+
+
+def test_lineage_of_a_long_history_does_not_hold_up_the_end_of_jobs(home: Home, receiver: Receiver) -> None:
+    write(home, 1, 3, 5)
+    asked = iter([False, True])
+    some = LineageSender(home.root, LineageSettings(to=receiver.url, period_s=1), {"": "host:9092"})
+    commits = [*untold_runs(home.table(TABLE), -1, 1, None)]
+    assert len(commits) == 2, "of a period of a millisecond, each commit is one"
+    some._place = replace(PLACE, period_ms=1)
+    assert some.send(finished=False, is_over=lambda: next(asked)) == 1
+    assert some.send(finished=False) == 1, "the other one is told next time"
 
 
 def test_lineage_into_a_file_is_an_event_a_line(home: Home, tmp_path: Path) -> None:

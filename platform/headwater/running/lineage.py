@@ -32,7 +32,7 @@ from headwater_streams.storage.home import Home
 
 _ENDPOINT = "/api/v1/lineage"
 _OWN_SCHEMA = "headwater."
-_TICK_S = 5.0
+_TICK_S, _LAST_S = 5.0, 5.0
 _FOR_GOOD = (400, 413, 422)
 """The statuses of an event that is wrong, or too large: it would be refused again, and hold up all behind it."""
 
@@ -157,12 +157,19 @@ class LineageSender:
         self.refused: list[str] = []
         """A sentence for each run that the receiver does not want; they count as told."""
 
-    def send(self, tables: Sequence[str] | None = None, *, finished: bool) -> int:
+    def send(
+        self,
+        tables: Sequence[str] | None = None,
+        *,
+        finished: bool,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> int:
         """Sends the runs that were not told; returns how many.
 
         Args:
             tables: The tables; by default all that jobs write.
             finished: Only runs whose period is over.
+            is_over: Is asked between runs, and ends the sending; the others are told next time.
 
         Raises:
             UserError: The destination did not take one; those before it are remembered as told.
@@ -174,6 +181,8 @@ class LineageSender:
                 continue
             told = sent.sent.get(self._to, {}).get(table, -1)
             for version, events in self._untold(table, told, now_ms):
+                if is_over():
+                    return count
                 try:
                     self._destination.send(events)
                 except RefusedEventError as error:
@@ -198,7 +207,8 @@ class LineageSender:
 class LineageThread:
     """Sends lineage beside running jobs, and says once when a receiver goes away and once when it is back.
 
-    Use it in a `with` block; at its end what is left is sent, once.
+    Use it in a `with` block. At its end what is left is sent, for some seconds: a home with a year of commits that were
+    told to nobody, or a slow receiver, does not hold up the end of its jobs.
     """
 
     def __init__(
@@ -225,15 +235,16 @@ class LineageThread:
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
         self._thread.join()
-        self._send(finished=False)
+        until_s = time.monotonic() + _LAST_S
+        self._send(finished=False, is_over=lambda: time.monotonic() > until_s)
 
     def _run(self) -> None:
         while not self._ended.wait(self._tick_s):
-            self._send(finished=True)
+            self._send(finished=True, is_over=self._ended.is_set)
 
-    def _send(self, *, finished: bool) -> None:
+    def _send(self, *, finished: bool, is_over: Callable[[], bool]) -> None:
         try:
-            self._sender.send(self._tables, finished=finished)
+            self._sender.send(self._tables, finished=finished, is_over=is_over)
         except (UserError, DamagedFileError, OSError) as error:
             if not self._problem:
                 self._say(f"{error}; what was not told is told later")
