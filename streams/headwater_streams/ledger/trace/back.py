@@ -196,14 +196,14 @@ def window_rows(
     if time is not None and period is not None:
         # Of a busy topic's rows in the ranges, few are of the window's time.
         rows = tables.rows_at(table, spans, During(time, *period))
-        counted = counted_by(window, _in_time_for(tables, history, window, rows), time)
+        counted = counted_by(window, _without_late(tables, history, window, rows), time)
     if counted is None or not counted.is_exact:  # the time may be one that the function computes
         rows = tables.rows_at(table, spans)
-        counted = counted_by(window, _in_time_for(tables, history, window, rows), time)
+        counted = counted_by(window, _without_late(tables, history, window, rows), time)
     return counted
 
 
-def _in_time_for(
+def _without_late(
     tables: Tables, history: TableHistory, window: Mapping[str, Any], rows: pa.Table
 ) -> pa.Table:
     """Rows, without those that came too late for a window; all where they are no more than it counts."""
