@@ -51,12 +51,14 @@ def test_reference_gives_a_setting_its_type_limits_default_and_variable() -> Non
 def test_reference_has_every_name_of_the_python_api() -> None:
     page = PAGES["reference/python.md"]
     headings = set(re.findall(r"^ +heading: (\S+)$", page, re.MULTILINE))
-    assert {f"hw.{name}" for name in api.__all__} <= headings
+    modules = {name: each for name in api.__all__ if inspect.ismodule(each := getattr(api, name))}
+    assert {f"hw.{name}" for name in api.__all__ if name not in modules} <= headings
+    assert {f"hw.{name}.{each}" for name, module in modules.items() for each in module.__all__} <= headings
     verbs = [
         name for name in headwater.backfill.__all__ if inspect.isfunction(getattr(headwater.backfill, name))
     ]
     assert {f"hw.backfill.{name}" for name in verbs} <= headings
-    assert {"JobDriver", "broker"} <= headings
+    assert {"JobDriver", "broker", "hw.load", "hw.trace.rows", "hw.trace.record"} <= headings
 
 
 @pytest.mark.parametrize("title", tables.spark_tables())
