@@ -1,12 +1,17 @@
 """Which ids a subject has, as the broker knows it of a registry, without one; and a batch that is judged by them."""
 
+import base64
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from headwater_broker.log import InvalidBatchError, SchemasUnavailableError
 from headwater_broker.log.batch import HEADER
 from headwater_broker.log.schema_ids import check_schema_ids
+from headwater_broker.server.errors import UsageError
 from headwater_broker.server.schema_ids import RegistryIds
 from headwater_broker.testing.batches import build_batch
 
@@ -43,8 +48,32 @@ def test_an_id_is_asked_for_once_and_beside() -> None:
     registry.answer()
     assert registry.ids.has("a-value", 7) is True
     assert registry.ids.has("b-value", 7) is True
-    assert registry.ids.has("c-value", 7) is False
     assert registry.asked == [7]
+
+
+def test_a_subject_that_took_a_known_schema_since_is_not_refused_by_an_older_answer() -> None:
+    registry = Registry()
+    registry.subjects[7] = ["a-value"]
+    assert registry.ids.has("a-value", 7) is None
+    registry.answer()
+    assert registry.ids.has("a-value", 7) is True
+    registry.subjects[7].append("b-value")
+    assert registry.ids.has("b-value", 7) is None
+    registry.answer()
+    assert registry.ids.has("b-value", 7) is True
+    assert registry.ids.has("c-value", 7) is None
+    registry.answer()
+    assert registry.ids.has("c-value", 7) is False
+
+
+def test_ids_at_random_do_not_pile_up() -> None:
+    registry = Registry()
+    for number in range(5_000):
+        assert registry.ids.has("a-value", number) is None
+    for _ in range(5_000):
+        registry.may_answer.release()
+    registry.ids._beside.submit(lambda: None).result()
+    assert len(registry.asked) == 1_000
 
 
 def test_a_lack_is_believed_for_two_seconds() -> None:
@@ -71,6 +100,72 @@ def test_a_registry_that_is_away_is_asked_again_after_a_pause() -> None:
     assert registry.ids.has("a-value", 9) is None
     registry.answer()
     assert registry.ids.has("a-value", 9) is True
+
+
+@pytest.mark.parametrize(
+    ("url", "more", "why"),
+    [
+        ("127.0.0.1:8081", {}, "confluent.schema.registry.url: 127.0.0.1:8081 is no http"),
+        ("ftp://user:secret@registry", {}, "confluent.schema.registry.url: registry is no http"),
+        (
+            "https://registry",
+            {"ca_location": "none.pem"},
+            "confluent.ssl.truststore.location: none.pem: No such file",
+        ),
+    ],
+)
+def test_settings_that_are_wrong_are_named(url: str, more: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        RegistryIds(url, **more)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "known"),
+    [
+        (200, b'["a-value"]', True),
+        (404, b'{"error_code":40403,"message":"Schema 7 not found"}', False),
+        (404, b'{"error_code":404,"message":"HTTP 404 Not Found"}', None),
+        (404, b"<html>", None),
+        (401, b'{"error_code":401,"message":"Unauthorized"}', None),
+        (429, b"", None),
+    ],
+)
+def test_only_a_registrys_own_words_say_that_there_is_none(
+    status: int, body: bytes, known: bool | None
+) -> None:
+    with answering(status, body) as (url, came):
+        ids = RegistryIds(url.replace("://", "://a:b%20c@") + "/", user_info="unused")
+        assert ids.has("a-value", 7) is None
+        ids._beside.submit(lambda: None).result()
+        assert ids.has("a-value", 7) is known
+    assert came[0] == ("/schemas/ids/7/subjects", f"Basic {base64.b64encode(b'a:b c').decode()}")
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """A server that answers all requests alike; their paths and logins."""
+    came: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            came.append((self.path, self.headers["Authorization"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", came
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class Known:

@@ -301,9 +301,7 @@ class _Starting:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
             producer_id_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
             cleaner=_cleaner_config(settings),
-            schema_ids=RegistryIds(registry)
-            if (registry := settings.confluent_schema_registry_url)
-            else None,
+            schema_ids=_schema_ids(settings),
         )
         started = time.monotonic()
         manager.load()
@@ -395,6 +393,16 @@ async def _upkeep(node: Node, flusher: Flusher, listener: Listener) -> None:
         listener.tick()
         if pieces.longest_s > _BUSY_PIECE_S:
             _LOG.info("upkeep kept the clients waiting for %.2f s", pieces.longest_s)
+
+
+def _schema_ids(settings: BrokerSettings) -> RegistryIds | None:
+    if not settings.confluent_schema_registry_url:
+        return None
+    return RegistryIds(
+        settings.confluent_schema_registry_url,
+        user_info=settings.confluent_basic_auth_user_info or "",
+        ca_location=settings.confluent_ssl_truststore_location or "",
+    )
 
 
 def _cleaner_config(settings: BrokerSettings) -> CleanerConfig:

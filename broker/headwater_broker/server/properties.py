@@ -76,9 +76,16 @@ PROPERTIES: Mapping[str, Property] = {
         _boolean("allow.everyone.if.no.acl.found", "Whether all may do all with what no ACL is about."),
         _text("authorizer.class.name", "Kafka's AclAuthorizer, which is in force in any case, and no other."),
         _boolean("auto.create.topics.enable", "Whether asking for a topic that is not there creates it."),
+        _secret(
+            "confluent.basic.auth.user.info", "USER:PASSWORD for the schema registry, where it asks for them."
+        ),
         _text(
             "confluent.schema.registry.url",
             "The schema registry that knows the ids of schemas, for topics with confluent.value.schema.validation.",
+        ),
+        _text(
+            "confluent.ssl.truststore.location",
+            "PEM file of the authorities of the schema registry's certificate; by default the system's.",
         ),
         _int("connection.failed.authentication.delay.ms", 0, "How long a failed authentication is not told."),
         _long("connections.max.idle.ms", 1, "How long a silent connection is kept."),

@@ -43,7 +43,9 @@ class BrokerSettings:
     allow_everyone_if_no_acl_found: bool = True
     authorizer_class_name: str = ""
     auto_create_topics_enable: bool = True
+    confluent_basic_auth_user_info: str | None = None
     confluent_schema_registry_url: str = ""
+    confluent_ssl_truststore_location: str | None = None
     connection_failed_authentication_delay_ms: int = 100
     connections_max_idle_ms: int = 600_000
     connections_max_reauth_ms: int = 0
