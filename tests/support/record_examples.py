@@ -32,6 +32,7 @@ from headwater_streams.runtime.loading.begun import BegunLoad
 from headwater_streams.runtime.lookups import LookupVersion
 from headwater_streams.runtime.stages.failing_rows import FailingRows
 from headwater_streams.runtime.warm_up import WarmUp
+from headwater_streams.sources.registry_memory import KeptAnswer
 from headwater_streams.spark.run_facts import InputFacts, RunFacts
 
 _HOUR = micros("2013-01-01T10:00:00Z")
@@ -406,6 +407,14 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
             topics={"departures": "Kq3z", "eu:arrivals": None},
             batch=3,
             ranges=_RANGES,
+        )
+    },
+    KeptAnswer: {
+        "some": KeptAnswer(
+            registry="http://127.0.0.1:8081",
+            question="subjects/orders-value/versions/latest",
+            at="2013-01-01T10:00:00+00:00",
+            answer={"subject": "orders-value", "version": 2, "id": 2, "schema": '"string"'},
         )
     },
     SentLineage: {"some": SentLineage(sent={"http://127.0.0.1:5000": {"silver.departures": 17}})},

@@ -1,6 +1,7 @@
 """What a registry's schemas come to as a topic's format, without a registry and without Spark."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from headwater_streams.api import topic
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.loader import load_jobs
 from headwater_streams.sources.avro_value import Avro
+from headwater_streams.sources.json_schema import JsonSchema
 from headwater_streams.sources.registered import Registered, changed_fields, inlined
 from headwater_streams.sources.registry_client import NoRegistryError, RefusedByRegistryError, RegistryClient
+from headwater_streams.sources.registry_memory import RememberedRegistry
 
 MONEY = {"type": "record", "name": "m.Money", "fields": [{"name": "cents", "type": "long"}]}
 ORDER = {
@@ -29,7 +32,14 @@ ANSWERS: Mapping[tuple[str, ...], Any] = {
     },
     ("subjects", "money", "versions", "1"): {"version": 1, "id": 3, "schema": json.dumps(MONEY)},
     ("schemas", "ids", "3"): {"schema": json.dumps(MONEY)},
-    ("subjects", "json-value", "versions", "latest"): {"version": 1, "schemaType": "JSON", "schema": "{}"},
+    ("subjects", "json-value", "versions", "latest"): {
+        "version": 1,
+        "schemaType": "JSON",
+        "schema": '{"properties": {"price": {"$ref": "money.json"}}}',
+        "references": [{"name": "money.json", "subject": "money-json", "version": 1}],
+    },
+    ("subjects", "money-json", "versions", "1"): {"version": 1, "schema": '{"type": "integer"}'},
+    ("subjects", "thrift-value", "versions", "latest"): {"version": 1, "schemaType": "THRIFT", "schema": "x"},
 }
 
 
@@ -58,9 +68,26 @@ def test_a_subject_that_is_missing_is_told_with_what_to_do() -> None:
         _ = Registered("visits-value", ask=ask).resolved
 
 
-def test_a_format_without_columns_is_told() -> None:
-    with pytest.raises(JobDefinitionError, match="schemas of type JSON"):
-        _ = Registered("json-value", ask=ask).resolved
+def test_a_json_schema_is_the_format_with_what_it_uses() -> None:
+    form = Registered("json-value", ask=ask).resolved
+    assert isinstance(form, JsonSchema)
+    assert form.columns().simpleString() == "struct<price:bigint>"
+
+
+def test_a_format_that_jobs_do_not_read_is_told() -> None:
+    with pytest.raises(
+        JobDefinitionError, match="schemas of type THRIFT, and jobs read AVRO, JSON and PROTOBUF"
+    ):
+        _ = Registered("thrift-value", ask=ask).resolved
+
+
+def test_jobs_that_read_by_other_versions_are_other_jobs() -> None:
+    def newer(method: str, *path: str, **query: object) -> Any:
+        return {**ask(method, *path, **query), "schema": json.dumps({**ORDER, "fields": ORDER["fields"][:1]})}
+
+    forms = [Registered("orders-value", ask=each) for each in (ask, ask, newer)]
+    assert forms[0].digest == forms[1].digest != forms[2].digest
+    assert forms[0].digest != Registered("json-value", ask=ask).digest
 
 
 def test_a_registry_that_is_away_is_waited_for() -> None:
@@ -69,6 +96,59 @@ def test_a_registry_that_is_away_is_waited_for() -> None:
 
     with pytest.raises(UnavailableError, match="no registry answers"):
         _ = Registered("orders-value", ask=away).resolved
+
+
+def test_while_a_registry_is_away_what_it_said_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_away = False
+
+    def sometimes(method: str, *path: str, **query: object) -> Any:
+        if is_away:
+            raise NoRegistryError("no registry answers at http://r:8081 (refused)")
+        return ask(method, *path, **query)
+
+    def start() -> Registered:
+        return Registered("orders-value", ask=RememberedRegistry(sometimes, "http://r:8081", tmp_path).ask)
+
+    before = start().resolved
+    assert isinstance(before, Avro)
+    assert before.lookup is not None
+    before.lookup(3)
+    is_away = True
+    with caplog.at_level("WARNING"):
+        again = start().resolved
+    assert again == before
+    assert re.search(
+        r"no registry answers at http://r:8081 \(refused\): the answer of 20.*\+00:00 to "
+        "subjects/orders-value/versions/latest is used",
+        caplog.text,
+    )
+    assert isinstance(again, Avro)
+    assert again.lookup is not None
+    assert json.loads(again.lookup(3)) == MONEY
+    with pytest.raises(NoRegistryError):  # a schema that nobody has asked for
+        again.lookup(4)
+    for file in tmp_path.iterdir():
+        file.write_text("{", encoding="utf-8")
+    with pytest.raises(UnavailableError):
+        _ = start().resolved
+    is_away = False
+    assert start().resolved == before
+
+
+def test_an_answer_is_written_when_it_changes_and_what_changes_a_registry_is_not_kept(tmp_path: Path) -> None:
+    answers = iter([[1], [1], [1, 2], [1, 2, 3]])
+    registry = RememberedRegistry(lambda *_path, **_query: next(answers), "http://r", tmp_path)
+    registry.ask("GET", "subjects", "s", "versions")
+    (file,) = tmp_path.iterdir()
+    written = file.stat().st_mtime_ns
+    registry.ask("GET", "subjects", "s", "versions")
+    assert file.stat().st_mtime_ns == written
+    registry.ask("GET", "subjects", "s", "versions")
+    assert file.stat().st_mtime_ns != written
+    registry.ask("POST", "subjects", "s", "versions", body={"schema": "x"})
+    assert [*tmp_path.iterdir()] == [file]
 
 
 def test_a_declaration_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,7 @@ PARTS: dict[str, list[tuple[str | int, ...]]] = {
     "SuiteResult.some": [(), ("outcomes", 0), ("skipped", 0)],
     "SentLineage.some": [()],
     "BegunLoad.some": [()],
+    "KeptAnswer.some": [()],
 }
 """Where the parts of records stand, and the records themselves; in other objects the keys are names."""
 

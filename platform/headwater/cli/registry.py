@@ -1,7 +1,6 @@
 """`headwater registry`: serve a schema registry, and ask one."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +16,8 @@ from headwater.cli._common import (
     print_table,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
-from headwater.registry.client import RegistryClient
+from headwater.registry.client import RegistryClient, login_of
+from headwater.registry.files import read_schema
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -50,9 +50,6 @@ ReferenceOption = Annotated[
 PermanentOption = Annotated[
     bool, typer.Option("--permanent", help="For good; only what is deleted already without this.")
 ]
-
-_KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
-_ENDINGS = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 
 
 @app.command()
@@ -366,28 +363,18 @@ def _client(url: str | None, home: Path) -> RegistryClient:
     from headwater.stack.local import known_registry
 
     settings = load_settings(os.environ).settings
-    address = url or settings.registry.url or known_registry(home)
+    known = settings.registry.url or known_registry(home)
+    address = url or known
     if not address:
         raise UserError(
             f"no registry runs in the stack over {home}: start one with headwater up --registry, or give --url URL"
         )
-    return RegistryClient(address, settings.client.timeout_s)
+    login = login_of(settings.registry) if address == known else None
+    return RegistryClient(address, settings.client.timeout_s, login)
 
 
 def _schema_body(file: Path, type_: str | None, references: list[str] | None) -> dict[str, Any]:
-    if type_ is not None:
-        kind = _KINDS.get(type_.lower())
-        if kind is None:
-            raise UsageError(f"--type {type_} is no format: give {', '.join(_KINDS)}")
-    else:
-        kind = _ENDINGS.get(file.suffix)
-        if kind is None:
-            raise UsageError(f"{file} does not say its format by its ending: give --type {', '.join(_KINDS)}")
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {file}: {error}") from error
-    return {"schema": text, "schemaType": kind, "references": [_reference(each) for each in references or ()]}
+    return {**read_schema(file, type_), "references": [_reference(each) for each in references or ()]}
 
 
 def _reference(text: str) -> dict[str, Any]:

@@ -54,6 +54,12 @@ class RegistrySettings(_Section):
     """The schema registry that jobs and commands ask."""
 
     url: str = ""
+    username: str = ""
+    password: SecretStr = SecretStr("")
+    ssl_ca_location: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
+    ssl_key_password: SecretStr = SecretStr("")
 
 
 class SparkSettings(_Section):

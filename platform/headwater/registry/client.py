@@ -3,25 +3,39 @@
 from collections.abc import Mapping
 from typing import Any
 
+from headwater.config.settings import RegistrySettings
 from headwater.errors import EXIT_DEPENDENCY, UsageError, UserError
-from headwater_streams.sources.registry_client import NoRegistryError, RefusedByRegistryError
+from headwater_streams.sources.registry_client import NoRegistryError, RefusedByRegistryError, RegistryLogin
 from headwater_streams.sources.registry_client import RegistryClient as Client
+
+
+def login_of(settings: RegistrySettings) -> RegistryLogin:
+    """What the settings say to be let in by the registry that they name."""
+    return RegistryLogin(
+        username=settings.username,
+        password=settings.password.get_secret_value(),
+        ssl_ca_location=settings.ssl_ca_location,
+        ssl_certificate_location=settings.ssl_certificate_location,
+        ssl_key_location=settings.ssl_key_location,
+        ssl_key_password=settings.ssl_key_password.get_secret_value(),
+    )
 
 
 class RegistryClient:
     """A registry at a URL.
 
     Args:
-        url: Its address; a user and a password in it are sent as HTTP's basic authentication has it.
+        url: Its address.
         timeout_s: How long it may take for one request.
+        login: What it takes to be let in.
 
     Raises:
-        UsageError: It is no URL of HTTP.
+        UsageError: It is no URL of HTTP, or a file of the login cannot be used.
     """
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, login: RegistryLogin | None = None) -> None:
         try:
-            self._client = Client(url, timeout_s)
+            self._client = Client(url, timeout_s, login)
         except ValueError as error:
             raise UsageError(str(error)) from error
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headwater.config import JobSettings, load_settings
 from headwater.config.shipped import shipped_dir
 from headwater.errors import UsageError
+from headwater.registry.client import login_of
 from headwater.running.clusters import Clusters, all_need_default
 from headwater.running.leases import lease_factory
 from headwater.stack.local import data_dir, known_registry
@@ -28,7 +29,7 @@ from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.planning import AbsentJob
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.reader import KafkaSources
-from headwater_streams.sources.registered import ADDRESS
+from headwater_streams.sources.registered import KnownRegistry, use_registry
 from headwater_streams.storage.atomic_file import atomic_file
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.home import Home
@@ -96,10 +97,16 @@ def open_environment(
 
 
 def _name_registry(home: Path) -> None:
-    """Names the registry to inputs with `registry=True`: that of the environment, of the settings, or of the stack."""
-    address = load_settings(os.environ).settings.registry.url or known_registry(home)
-    if address:
-        os.environ.setdefault(ADDRESS, address)
+    """Names the registry to inputs with `registry=True`: that of the settings, or of the stack. What it answers is kept
+    in the home."""
+    settings = load_settings(os.environ).settings.registry
+    use_registry(
+        KnownRegistry(
+            url=settings.url or known_registry(home),
+            login=login_of(settings),
+            memory=home.resolve() / "registry",
+        )
+    )
 
 
 def record_source(named: Callable[[str], KafkaCluster], home: Path, spark: "SparkSession") -> KafkaSources:

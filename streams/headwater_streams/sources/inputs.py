@@ -12,6 +12,7 @@ from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.sources.avro_value import Avro
 from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.event_time import event_time_of
+from headwater_streams.sources.json_schema import JsonSchema
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
 from headwater_streams.sources.protobuf_value import Protobuf
 from headwater_streams.sources.registered import Registered, registered
@@ -124,8 +125,8 @@ class TopicInput:
         return cluster_of(self.name)
 
     @property
-    def value_format(self) -> Csv | Avro | Protobuf | Parser | None:
-        """The format of the values; None for JSON. A registry is asked, where their schemas are in one.
+    def value_format(self) -> Csv | Avro | Protobuf | JsonSchema | Parser | None:
+        """The format of the values; None for JSON without a header. Where their schemas are in a registry, it is asked.
 
         Raises:
             JobDefinitionError: The registry does not know the subject.
@@ -192,10 +193,10 @@ def topic(
     `cluster="payments"` reads from the brokers of `[cluster.payments]` in the settings, in place of those of `[client]`
     and `--bootstrap`. Ledger, `_topic` and commands call such a topic `payments:orders`.
 
-    `registry=True` takes the columns from the newest Avro or Protobuf schema of the subject `NAME-value`, or of
-    `subject=`, in the schema registry of the settings, of the running stack, or of `registry="http://HOST:PORT"`.
-    Values begin with the header of Confluent's wire format, and are read by the schemas that they were written with.
-    The registry is asked when the job is planned, and once for each id that is new.
+    `registry=True` takes the columns from the newest schema of the subject `NAME-value`, or of `subject=`, in the
+    schema registry of the settings, of the running stack, or of `registry="http://HOST:PORT"`. Values begin with the
+    header of Confluent's wire format; those of Avro are read by the schemas that they were written with. The registry
+    is asked when the job is planned, and for Avro once for each id that is new.
     """
     if registry:
         if schema is not None or format != "json":

@@ -5,28 +5,57 @@ version is read as that one, as far as its format allows: what its writer did no
 while producers move to a newer version, and takes that version's columns when it is started again.
 """
 
+import hashlib
 import json
 import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.sources.avro_value import Avro, avro
+from headwater_streams.sources.json_schema import JsonSchema
 from headwater_streams.sources.protobuf_value import Protobuf
 from headwater_streams.sources.registry_client import (
     NoRegistryError,
     RefusedByRegistryError,
     RegistryClient,
+    RegistryLogin,
 )
+from headwater_streams.sources.registry_memory import RememberedRegistry
 
 ADDRESS = "HEADWATER_REGISTRY_URL"
-"""The environment variable of the registry's URL; commands set it from the settings and the running stack."""
+"""The environment variable of the registry's URL, where no command has named one."""
 
 _log = logging.getLogger(__name__)
 _NAMED = ("record", "enum", "fixed", "error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRegistry:
+    """The registry of this process's settings.
+
+    Attributes:
+        url: Its address; empty where there is none.
+        login: What it takes to be let in by it; another address gets none of it.
+        memory: The folder where answers of registries are kept; None to keep none.
+    """
+
+    url: str = ""
+    login: RegistryLogin | None = None
+    memory: Path | None = None
+
+
+_known = KnownRegistry()
+
+
+def use_registry(known: KnownRegistry) -> None:
+    """Names the registry that topics with `registry=True` ask in this process."""
+    global _known
+    _known = known
 
 
 @dataclass(frozen=True)
@@ -35,7 +64,7 @@ class Registered:
 
     Attributes:
         subject: The subject of the values.
-        url: The registry; empty for that of the environment.
+        url: The registry; empty for that of the settings.
         ask: Asks a registry, in place of HTTP.
     """
 
@@ -46,20 +75,22 @@ class Registered:
     ask: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
-    def resolved(self) -> Avro | Protobuf:
+    def resolved(self) -> Avro | Protobuf | JsonSchema:
         """The format of the subject's newest version.
 
         Raises:
-            JobDefinitionError: There is no such subject, no registry is named, or its format has no columns.
+            JobDefinitionError: There is no such subject, no registry is named, or it has no such format.
             UnavailableError: The registry does not answer.
         """
         try:
-            newest = self._ask("GET", "subjects", self.subject, "versions", "latest")
+            newest = self.asking("GET", "subjects", self.subject, "versions", "latest")
             kind = newest.get("schemaType") or "AVRO"
             if kind == "AVRO":
                 return avro(self._with_references(newest), writers=partial(self._writer, newest))
             if kind == "PROTOBUF":
                 return self._protobuf(newest)
+            if kind == "JSON":
+                return JsonSchema(newest["schema"], tuple(self._used(newest).items()))
         except RefusedByRegistryError as error:
             raise JobDefinitionError(
                 f"registry=: subject {self.subject}: {error}; register its schema with headwater registry register"
@@ -67,12 +98,25 @@ class Registered:
         except NoRegistryError as error:
             raise UnavailableError(f"registry=: {error}") from error
         raise JobDefinitionError(
-            f"registry=: subject {self.subject} has schemas of type {kind}, and jobs read AVRO and PROTOBUF by them"
+            f"registry=: subject {self.subject} has schemas of type {kind}, and jobs read AVRO, JSON and PROTOBUF"
         )
+
+    @property
+    def digest(self) -> str:
+        """Of what the subject's schema comes to: of two versions by which a job makes other rows, they differ."""
+        form = self.resolved
+        parts = (
+            (form.descriptors, form.message.encode())
+            if isinstance(form, Protobuf)
+            else (form.schema.encode(), *(f"{n} {text}".encode() for n, text in form.references))
+            if isinstance(form, JsonSchema)
+            else (form.schema.encode(),)
+        )
+        return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
     def _writer(self, known: Mapping[str, Any], number: int) -> str:
         """The schema of an id; what it changes against the one that the job was planned with is logged."""
-        schema = self._ask("GET", "schemas", "ids", str(number))
+        schema = self.asking("GET", "schemas", "ids", str(number))
         changes = changed_fields(known, schema)
         if changes:
             _log.warning(
@@ -83,17 +127,18 @@ class Registered:
 
     def _with_references(self, schema: Mapping[str, Any]) -> str:
         """An Avro schema that holds those which it uses."""
-        named: dict[str, Any] = {}
-        self._collect(schema, named)
+        named = {name: json.loads(text) for name, text in self._used(schema).items()}
         return json.dumps(inlined(json.loads(schema["schema"]), named))
 
-    def _collect(self, schema: Mapping[str, Any], named: dict[str, Any]) -> None:
+    def _used(self, schema: Mapping[str, Any]) -> dict[str, str]:
+        """The schemas that one uses, and those that they use, by their names."""
+        named: dict[str, str] = {}
         for each in schema.get("references") or ():
-            used = self._ask(
+            used = self.asking(
                 "GET", "subjects", each["subject"], "versions", str(each["version"]), deleted=True
             )
-            self._collect(used, named)
-            named[each["name"]] = json.loads(used["schema"])
+            named |= {**self._used(used), each["name"]: used["schema"]}
+        return named
 
     def _protobuf(self, schema: Mapping[str, Any]) -> Protobuf:
         import base64
@@ -105,7 +150,7 @@ class Registered:
         def add(version: Mapping[str, Any], name: str) -> None:
             for each in version.get("references") or ():
                 place = ("subjects", each["subject"], "versions", str(each["version"]))
-                add(self._ask("GET", *place, deleted=True, format="serialized"), each["name"])
+                add(self.asking("GET", *place, deleted=True, format="serialized"), each["name"])
             file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(version["schema"]))
             file.name = name
             for dependency in file.dependency:
@@ -114,7 +159,7 @@ class Registered:
             files[name] = file
 
         place = ("subjects", self.subject, "versions", str(schema["version"]))
-        add(self._ask("GET", *place, format="serialized"), "value.proto")
+        add(self.asking("GET", *place, format="serialized"), "value.proto")
         value = files["value.proto"]
         message = f"{value.package}." if value.package else ""
         if not value.message_type:
@@ -125,19 +170,27 @@ class Registered:
         return Protobuf(descriptors, message + value.message_type[0].name, header=True)
 
     @property
-    def _ask(self) -> Callable[..., Any]:
+    def asking(self) -> Callable[..., Any]:
+        """What asks the registry.
+
+        Raises:
+            JobDefinitionError: None is named.
+        """
         if self.ask is not None:
             return self.ask
-        address = self.url or os.environ.get(ADDRESS, "")
+        address = self.url or _known.url or os.environ.get(ADDRESS, "")
         if not address:
             raise JobDefinitionError(
                 f"registry=True: no registry is known: start one with headwater up --registry, set registry.url, or "
                 f"{ADDRESS}=http://HOST:PORT"
             )
         try:
-            return RegistryClient(address).ask
+            client = RegistryClient(address, login=_known.login if address == _known.url else None)
         except ValueError as error:
             raise JobDefinitionError(f"registry=: {error}") from error
+        if _known.memory is None:
+            return client.ask
+        return RememberedRegistry(client.ask, client.url, _known.memory).ask
 
 
 def registered(topic: str, registry: bool | str, subject: str | None = None) -> Registered:

@@ -2,7 +2,9 @@
 
 import base64
 import json
+import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -12,6 +14,7 @@ from urllib.request import Request, urlopen
 TIMEOUT_S = 15.0
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _SERVER_FAULT = 500
+_NO_ENTRY, _PASSES = (401, 403), (407, 408, 425, 429)
 
 
 class RefusedByRegistryError(LookupError):
@@ -19,21 +22,59 @@ class RefusedByRegistryError(LookupError):
 
 
 class NoRegistryError(OSError):
-    """No registry answers."""
+    """No registry answers, or it does not let this client in: nothing is known of what was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryLogin:
+    """What it takes to be let in by a registry, in the words of the setting `[client]`.
+
+    Attributes:
+        username: Of HTTP's basic authentication; empty for none.
+        password: The user's.
+        ssl_ca_location: The PEM file of the authorities to trust; empty for those of SSL_CERT_FILE, else the system's.
+        ssl_certificate_location: The PEM file of the client's certificate, where the registry asks for one.
+        ssl_key_location: The PEM file of its key; empty where that stands in the same file.
+        ssl_key_password: What the key is encrypted with.
+    """
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ssl_ca_location: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
+    ssl_key_password: str = field(default="", repr=False)
+
+    def context(self) -> ssl.SSLContext:
+        """For connections by TLS.
+
+        Raises:
+            ValueError: A file is none of that kind.
+        """
+        file = self.ssl_ca_location
+        try:
+            context = ssl.create_default_context(cafile=file or None)
+            if self.ssl_certificate_location:
+                file = self.ssl_certificate_location
+                context.load_cert_chain(file, self.ssl_key_location or None, self.ssl_key_password)
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            raise ValueError(f"{file} cannot be used for TLS: {error}") from error
+        return context
 
 
 class RegistryClient:
     """A registry at a URL.
 
     Args:
-        url: Its address; a user and a password in it are sent as HTTP's basic authentication has it.
+        url: Its address; a user and a password in it go before those of `login`.
         timeout_s: How long it may take for one request.
+        login: What it takes to be let in.
 
     Raises:
-        ValueError: It is no URL of HTTP.
+        ValueError: It is no URL of HTTP, or a file of `login` cannot be used.
     """
 
-    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S, login: RegistryLogin | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url} is no registry's address: give one as http://127.0.0.1:8081")
@@ -42,9 +83,14 @@ class RegistryClient:
         self.url = f"{parts.scheme}://{address}{parts.path.rstrip('/')}"
         self._timeout_s = timeout_s
         self._headers = {"Accept": _CONTENT_TYPE, "Content-Type": _CONTENT_TYPE}
+        login = login or RegistryLogin()
+        self._context = login.context() if parts.scheme == "https" else None
+        user, password = login.username, login.password
         if parts.username is not None:
-            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+            user, password = unquote(parts.username), unquote(parts.password or "")
+        if user:
+            pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {pair}"
 
     def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: str | bool | None
@@ -59,7 +105,7 @@ class RegistryClient:
 
         Raises:
             RefusedByRegistryError: The registry refuses.
-            NoRegistryError: It does not answer, or fails.
+            NoRegistryError: It does not answer, does not let this client in, or fails.
         """
         given = {
             name: "true" if each is True else str(each)
@@ -72,10 +118,19 @@ class RegistryClient:
             f"{target}?{urlencode(given)}" if given else target, data, self._headers, method=method
         )
         try:
-            with urlopen(request, timeout=self._timeout_s) as response:  # noqa: S310
+            with urlopen(request, timeout=self._timeout_s, context=self._context) as response:  # noqa: S310
                 return json.loads(response.read() or b"null")
         except HTTPError as error:
             message = _message_of(error)
+            if error.code in _NO_ENTRY:
+                raise NoRegistryError(
+                    f"the registry at {self.url} does not let this client in ({message or error.reason}): see "
+                    "registry.username and registry.password in the settings"
+                ) from error
+            if error.code in _PASSES:
+                raise NoRegistryError(
+                    f"the registry at {self.url} does not answer now: {message or error.reason}"
+                ) from error
             if message is None:
                 raise NoRegistryError(
                     f"what answers at {self.url} is no schema registry: HTTP status {error.code}"

@@ -13,6 +13,7 @@ from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.avro_value import Avro, AvroReader
 from headwater_streams.sources.csv_value import Csv, csv_detour, csv_problem, parse_csv
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.json_schema import JsonSchema, behind_header, with_header
 from headwater_streams.sources.json_value import CORRUPT, json_detour, json_problem, not_json, parse_json
 from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.parsers import Parser
@@ -81,6 +82,10 @@ def values_of(
             form(raw.cast("string"), timestamp), line_problem(raw, typing.read, form), F.lit(False), typing
         )
     typing = Typing(schema.fields, json_detour, value, unread, [CORRUPT])
+    if isinstance(form, JsonSchema):
+        read = behind_header(raw)
+        problem = with_header(raw, json_problem(read, typing.read, typing.columns, schema, is_unread))
+        return _read(parse_json(read, schema), problem, not_json(read, schema), typing)
     problem = json_problem(text_column, typing.read, typing.columns, schema, is_unread)
     read = raw.cast("string")
     return _read(parse_json(read, schema), problem, not_json(read, schema), typing)
@@ -101,7 +106,7 @@ def value_columns(declared: TopicInput) -> T.StructType:
         JobDefinitionError: Spark, or the format, does not accept them.
     """
     form = declared.value_format
-    if isinstance(form, Avro | Protobuf):
+    if isinstance(form, Avro | Protobuf | JsonSchema):
         return _named(declared, form.columns)
     columns = form.schema if isinstance(form, Parser) else declared.schema
     try:

@@ -4,7 +4,6 @@ import json
 import random
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,8 +12,6 @@ import headwater as hw
 from amount import drawn_seed
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.sources.decode import value_schema
-from headwater_streams.sources.registered import Registered
-from headwater_streams.sources.registry_client import RefusedByRegistryError
 
 Decoded = tuple[tuple[object, ...] | None, str | None]
 Decode = Callable[..., list[Decoded]]
@@ -225,25 +222,6 @@ def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None
         (None, UNKNOWN),
     ]
     assert asked == [1, 3, 2]
-
-
-def test_a_topic_of_a_registry_has_the_columns_of_the_newest_schema(decode: Decode) -> None:
-    versions = {1: FIRST, 2: READER}
-
-    def ask(_method: str, *path: str, **_query: object) -> dict[str, object]:
-        if path == ("subjects", "flights-value", "versions", "latest"):
-            return {"version": 2, "id": 2, "schema": READER}
-        number = int(path[-1])
-        if number not in versions:
-            raise RefusedByRegistryError(f"Schema {number} not found")
-        return {"schema": versions[number]}
-
-    declared = replace(hw.topic("flights", registry=True), format=Registered("flights-value", ask=ask))
-    assert decode(declared, [wire(1, b"\x04UA"), wire(2, NEW), wire(3, NEW)]) == [
-        (("UA", None), None),
-        (("DL", 9), None),
-        (None, UNKNOWN),
-    ]
 
 
 @pytest.mark.story
