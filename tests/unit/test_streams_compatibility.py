@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from headwater_streams.base.errors import DataLossError, IncompatibleStateError
-from headwater_streams.runtime.compatibility import Difference, Remedy, compare, remedy_of, require_compatible
+from headwater_streams.runtime.compatibility import (
+    Difference,
+    Remedy,
+    compare,
+    newer_schemas,
+    remedy_of,
+    require_compatible,
+)
 from headwater_streams.runtime.facts import keep_facts
 from headwater_streams.runtime.positions import check_positions
 from headwater_streams.sources.topic_metadata import changed_ids
@@ -265,3 +272,18 @@ def test_positions_beyond_the_end_mean_another_topic() -> None:
         check_positions("j", "clicks", {0: 5, 1: 10}, {0: (0, 5), 1: (0, 4)})
     with pytest.raises(DataLossError, match="partition 1 ends at 0"):
         check_positions("j", "clicks", {1: 10}, {0: (0, 5)})
+
+
+def test_what_a_newer_schema_of_a_registry_changes_is_said_by_column() -> None:
+    before = _reading(replace(INPUT, columns={"id": "bigint", "cents": "int", "old": "string"}))
+    now = _reading(replace(INPUT, columns={"id": "bigint", "cents": "bigint", "currency": "string"}))
+    (difference,) = newer_schemas(before, now, {"clicks": "clicks-value"})
+    assert (difference.what, difference.before, difference.now, difference.remedy) == (
+        "schema clicks-value",
+        "cents int, old string, no currency",
+        "cents bigint, no old, currency string",
+        "keep",
+    )
+    assert newer_schemas(now, now, {"clicks": "clicks-value"}) == []
+    assert newer_schemas(before, now, {}) == []
+    assert newer_schemas(before, now, {"another": "clicks-value"}) == []

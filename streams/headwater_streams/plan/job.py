@@ -25,6 +25,7 @@ from headwater_streams.plan.laid_out import with_layout
 from headwater_streams.plan.reached import functions_of, reached, tree_of
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.lookup import LookupInput
+from headwater_streams.sources.registered import Registered
 
 Frames = DataFrame | Mapping[str, DataFrame]
 JobFunction = TypeVar("JobFunction", bound=Callable[..., Frames])
@@ -251,6 +252,9 @@ class Job:
             declaration += repr(computed)
         if self.keeps:
             declaration += repr(self.keeps)
+        schemas = [each.format.digest for each in self.topics if isinstance(each.format, Registered)]
+        if schemas:
+            declaration += repr(schemas)
         partitions = {t.name: t.layout.computed for t in self.targets if t.layout.partition_by}
         if any(partitions.values()):
             declaration += repr(partitions)

@@ -30,7 +30,8 @@ from headwater_streams.runtime.generations import (
     why_not_renewed,
 )
 from headwater_streams.runtime.inputs import InputReader
-from headwater_streams.sources.inputs import TableInput
+from headwater_streams.sources.inputs import TableInput, TopicInput
+from headwater_streams.sources.registered import Registered
 from headwater_streams.sources.topic_metadata import changed_ids
 from headwater_streams.spark.analysed_plan import aliased_columns
 from headwater_streams.spark.checkpoint import first_lost, last_planned, read_offsets
@@ -90,7 +91,14 @@ def differences(
     before = facts_of_last_run(checkpoint)
     if before is None:
         return recreated_topic_differences(context, plan, generation)
-    compared = compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
+    now = facts_of(context, plan)
+    subjects = {
+        name: each.format.subject
+        for name, each in plan.job.inputs.items()
+        if isinstance(each, TopicInput) and isinstance(each.format, Registered)
+    }
+    compared = compare(before, now, renewable=why_not_renewed(plan) is None)
+    compared += newer_schemas(before, now, subjects)
     refused = _refused_columns(context, plan)
     compared = [each for each in compared if each.what not in refused]
     return [*compared, *_replaced(context, plan, checkpoint)]
@@ -151,6 +159,28 @@ def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list
         else:
             result += [*_state(before, now, renewable=renewable)]
         result += [*_result(before, now)]
+    return result
+
+
+def newer_schemas(before: RunFacts, now: RunFacts, subjects: Mapping[str, str]) -> list[Difference]:
+    """What the newest schemas of a registry change of the columns that a job reads.
+
+    Args:
+        before: The last run.
+        now: The job.
+        subjects: The inputs whose columns are those of a subject's newest version, each with the subject.
+    """
+    result = []
+    for name, subject in subjects.items():
+        old, new = (each.inputs[name].columns if name in each.inputs else {} for each in (before, now))
+        apart = [column for column in {**old, **new} if old.get(column) != new.get(column)]
+        if old and apart:
+            was, is_now = (
+                ", ".join(f"{c} {columns[c]}" if c in columns else f"no {c}" for c in apart)
+                for columns in (old, new)
+            )
+            why = "values of older versions are read as the newest: a column that they lack has its default"
+            result.append(Difference(f"schema {subject}", was, is_now, "keep", why))
     return result
 
 
