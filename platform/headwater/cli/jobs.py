@@ -91,6 +91,15 @@ def list_jobs(references: ReferencesArgument = None, json_output: JsonOption = F
 def check(
     references: ReferencesArgument = None,
     bootstrap: BootstrapOption = None,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schema",
+            metavar="SUBJECT=FILE",
+            help="Plan as if the file were the newest schema of a registry's subject; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
@@ -106,7 +115,9 @@ def check(
     Examples:
       headwater jobs check jobs/flights.py
       headwater jobs check my_team.jobs:delays --json
+      headwater jobs check jobs/orders.py --schema orders-value=order3.avsc
     """
+    from headwater.running.candidates import read_candidates, refusals, with_candidates
     from headwater.running.checking import check_jobs
     from headwater.running.environment import absent_jobs, default_references, find_each, open_environment
 
@@ -116,12 +127,15 @@ def check(
         if json_output:
             print_json(_not_loaded(loaded))
         raise UsageError("\n".join(problems))
+    candidates = read_candidates(schema or [], loaded.jobs)
     with waiting("starting Spark"):
         environment = open_environment(
             home, bootstrap, app_name="headwater jobs check", needs_broker=False, is_brief=True
         )
     try:
-        checked = check_jobs(environment.context, loaded.jobs, absent_jobs(home, loaded))
+        problems += refusals(loaded.jobs, candidates)
+        jobs = with_candidates(loaded.jobs, candidates)
+        checked = check_jobs(environment.context, jobs, absent_jobs(home, loaded))
     finally:
         environment.context.spark.stop()
     described = [
