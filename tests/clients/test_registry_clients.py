@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
@@ -26,6 +29,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from headwater.errors import UserError
 from headwater.registry.serving import running_registry
 from headwater_broker.testing import RunningBroker, broker
+from support.processes import free_port
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"x","type":"string"}]}'
 BROKEN = '{"type":"record","name":"R","fields":[{"name":"x","type":"string"},{"name":"y","type":"int"}]}'
@@ -202,6 +206,9 @@ def test_two_registries_of_one_topic_give_no_id_twice() -> None:
         for each in threads:
             each.join()
         assert sorted(ids) == list(range(1, 21))
+        # What another registry has written is found where it is asked for, and listed when it has come.
+        for each in clients:
+            assert [each.get_versions(f"s{number}-9") for number in range(2)] == [[1], [1]]
         assert clients[0].get_subjects() == clients[1].get_subjects()
 
 
@@ -282,8 +289,6 @@ def test_the_topic_has_what_confluents_registry_reads(shared: RunningBroker) -> 
 
 
 def test_a_topic_that_is_none_of_a_registry_is_refused(shared: RunningBroker) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     admin = AdminClient(properties(shared))
     for topic in (NewTopic("clicks", 2, 1), NewTopic("visits", 1, 1)):
         admin.create_topics([topic])[topic.topic].result(10)
@@ -300,10 +305,6 @@ def test_a_topic_that_is_none_of_a_registry_is_refused(shared: RunningBroker) ->
 
 
 def test_the_broker_refuses_an_id_that_the_subject_does_not_have(tmp_path: Path) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    from support.processes import free_port
-
     port = free_port()
     given = {"confluent.schema.registry.url": f"http://127.0.0.1:{port}"}
     with (
@@ -329,3 +330,65 @@ def test_the_broker_refuses_an_id_that_the_subject_does_not_have(tmp_path: Path)
         assert "INVALID_RECORD" in send(b'{"x": "a"}') or "rejected" in results[-1]
         assert send(b"\0" + other.to_bytes(4, "big") + b"a") != "None"
         assert send(b"\0" + (12_345).to_bytes(4, "big")) != "None"
+
+
+def test_of_an_idempotent_producer_with_many_in_flight_only_what_is_wrong_is_refused(tmp_path: Path) -> None:
+    port = free_port()
+    given = {"confluent.schema.registry.url": f"http://127.0.0.1:{port}"}
+    with (
+        broker(tmp_path, properties=given) as running,
+        running_registry(properties(running), port=port) as url,
+    ):
+        config = {"confluent.value.schema.validation": "true"}
+        admin = AdminClient(properties(running))
+        admin.create_topics([NewTopic("orders", 1, 1, config=config)])["orders"].result(10)
+        serializer = AvroSerializer(connect(url), RECORD)
+        good = [serializer({"x": str(i)}, value_of("orders")) for i in range(200)]
+        sent = [b"{}" if i % 40 == 39 else value for i, value in enumerate(good)]
+        refused: list[int] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                refused.append(sent.index(message.value()) if message.value() != b"{}" else -1)
+
+        one_each = {"enable.idempotence": True, "batch.num.messages": 1, "linger.ms": 0}
+        producer = Producer({**properties(running), **one_each})
+        for value in sent:
+            producer.produce("orders", value=value, on_delivery=delivered)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        assert refused == [-1] * 5
+        consumer = Consumer({**properties(running), "group.id": "reader"})
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        read = [message.value() for message in consumer.consume(195, 10)]
+        consumer.close()
+        assert read == [value for value in sent if value != b"{}"]
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (apt install kcat)")
+def test_kcat_shows_the_id_of_a_json_value(
+    url: str, client: SchemaRegistryClient, shared: RunningBroker
+) -> None:
+    """Debian's kcat has no Avro, and takes a header apart all the same."""
+    schema = '{"type":"object","title":"P","properties":{"a":{"type":"integer"}}}'
+    value = JSONSerializer(schema, client)({"a": 1}, value_of("kcat"))
+    producer = Producer(properties(shared))
+    producer.produce("kcat", value=value)
+    assert producer.flush(10) == 0
+    read = [
+        "kcat",
+        "-b",
+        shared.bootstrap,
+        "-C",
+        "-t",
+        "kcat",
+        "-o",
+        "beginning",
+        "-e",
+        "-q",
+        "-s",
+        "value=>bIs",
+    ]
+    shown = subprocess.run(read, capture_output=True, text=True, timeout=30, check=True).stdout
+    number = client.get_latest_version("kcat-value").schema_id
+    assert shown.strip() == f'0{number}{{"a":1}}'

@@ -127,6 +127,29 @@ def test_deleting_softly_keeps_the_id_and_for_good_does_not() -> None:
     assert register(state, "s", PLAIN).id == 3  # 1 and 2 may stand in records
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_subject_without_versions_has_no_settings_of_its_own(whole: bool) -> None:
+    state = State()
+    for text in (PLAIN, wider(',"default":0')):
+        register(state, "s", text)
+    carry_out(state, decisions.set_config(state, "s", {"compatibility": "FULL"}))
+    carry_out(state, decisions.set_mode(state, "s", "READWRITE"))
+    if whole:
+        change = decisions.delete_subject(state, "s", permanent=False)
+        carry_out(state, change)
+        # Another registry of the topic reads it of these records.
+        assert [type(each.key).__name__ for each in change.records] == [
+            "DeleteSubjectKey",
+            "ConfigKey",
+            "ModeKey",
+        ]
+    else:
+        carry_out(state, decisions.delete_version(state, "s", "1", permanent=False))
+        assert decisions.level_of(state, "s") == "FULL"
+        carry_out(state, decisions.delete_version(state, "s", "2", permanent=False))
+    assert (state.configs, state.modes) == ({}, {})
+
+
 def test_modes_decide_who_may_register() -> None:
     state = State()
     register(state, "s", PLAIN)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -17,12 +18,15 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _CONTENT_TYPE = b"application/vnd.schemaregistry.v1+json"
+_MOST_REQUESTS = 64
 _LONGEST_BODY_BYTES = 16 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
 def application(service: Service) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application of a registry."""
+    # Requests that wait for brokers that are away must not keep those waiting that are answered without them.
+    pool = ThreadPoolExecutor(_MOST_REQUESTS, thread_name_prefix="registry-request")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,7 +44,7 @@ def application(service: Service) -> Callable[[Scope, Receive, Send], Awaitable[
             query={k: v[-1] for k, v in parse_qs(scope["query_string"].decode("ascii", "replace")).items()},
             body=body,
         )
-        status, content = await asyncio.to_thread(_answered, service, request)
+        status, content = await asyncio.get_running_loop().run_in_executor(pool, _answered, service, request)
         await _respond(send, status, content)
 
     return app

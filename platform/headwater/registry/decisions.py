@@ -181,7 +181,9 @@ def delete_version(state: State, subject: str, number: str, *, permanent: bool) 
     )
     _check_unused(state, each, deleted=permanent)
     if not permanent:
-        return Change((_schema_record(each, deleted=True),), each.version)
+        is_last = len(state.live(subject)) == 1
+        settings = _settings_taken_back(state, subject) if is_last else []
+        return Change((_schema_record(each, deleted=True), *settings), each.version)
     if not each.deleted:
         raise RegistryError(
             codes.VERSION_NOT_SOFT_DELETED,
@@ -220,7 +222,7 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
     for each in live:
         _check_unused(state, each)
     record = Record(key=DeleteSubjectKey(subject=subject), value=DeleteSubjectValue(version=live[-1].version))
-    return Change((record,), [each.version for each in live])
+    return Change((record, *_settings_taken_back(state, subject)), [each.version for each in live])
 
 
 # -- configurations and modes
@@ -420,6 +422,16 @@ def _live_version(state: State, subject: str, number: str) -> SchemaValue:
             f"Subject '{subject}' Version {wanted} was soft deleted. Set permanent=true to delete permanently",
         )
     return version(state, subject, number)
+
+
+def _settings_taken_back(state: State, subject: str) -> list[Record]:
+    """A subject that begins anew begins with the configuration and the mode of all."""
+    keys: list[ConfigKey | ModeKey] = []
+    if subject in state.configs:
+        keys.append(ConfigKey(subject=subject))
+    if subject in state.modes:
+        keys.append(ModeKey(subject=subject))
+    return [Record(key=key, value=None) for key in keys]
 
 
 def _check_unused(state: State, each: SchemaValue, *, deleted: bool = False) -> None:

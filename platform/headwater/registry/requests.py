@@ -66,7 +66,7 @@ class Request:
         """
         try:
             value = json.loads(self.body or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RegistryError(400, f"the request's body is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise RegistryError(400, "the request's body is not a JSON object")
@@ -83,12 +83,16 @@ class Request:
             raise RegistryError(codes.INVALID_SCHEMA, "Empty schema")
         try:
             references = references_of(self.fields.get("references"))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise RegistryError(
                 codes.INVALID_SCHEMA, "each of references needs name, subject and version"
             ) from error
-        kind = str(self.fields.get("schemaType") or AVRO)
-        return SchemaText(text=text, kind=kind, references=references, extra=extra_of(self.fields))
+        kind, extra = str(self.fields.get("schemaType") or AVRO), extra_of(self.fields)
+        for name, value in extra.items():
+            # Confluent's registry could not read the record.
+            if not isinstance(value, dict):
+                raise RegistryError(codes.INVALID_SCHEMA, f"{name} is to be an object")
+        return SchemaText(text=text, kind=kind, references=references, extra=extra)
 
 
 Handler = Callable[..., Any]
@@ -265,7 +269,7 @@ def _latest_with_metadata(service: Service, request: Request, subject: str) -> A
     def ask(state: State) -> dict[str, Any]:
         for each in reversed(state.live(subject)):
             properties = (each.schema.extra.get("metadata") or {}).get("properties") or {}
-            if all(properties.get(name) == value for name, value in wanted.items()):
+            if isinstance(properties, dict) and wanted.items() <= properties.items():
                 return _described(state, each, request)
         if not state.live(subject):
             raise subject_not_found(subject)
@@ -466,5 +470,5 @@ def _id(text: str) -> int:
 def _optional(value: Any) -> int | None:
     try:
         return None if value is None else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise RegistryError(400, f"{value} is no whole number") from None

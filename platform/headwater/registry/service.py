@@ -54,19 +54,26 @@ class Service:
         Raises:
             RegistryError: It is refused, or the topic cannot be written.
         """
-        with self._writing:
-            for _ in range(_TRIES):
-                self.store.become_writer()
-                self.store.catch_up()
-                change = self._answer(decide, is_long=True)
-                if not change.records:
-                    return change.answer
-                try:
-                    self.store.append(change.records)
-                except FencedError:
-                    continue
-                self.store.catch_up()
+        if not self._writing.acquire(timeout=self.store.timeout_s):
+            raise RegistryError(codes.STORE_FAILED, "the changes before this one take too long: try again")
+        try:
+            return self._changed(decide)
+        finally:
+            self._writing.release()
+
+    def _changed(self, decide: Callable[[State], Change]) -> Any:
+        for _ in range(_TRIES):
+            self.store.become_writer()
+            self.store.catch_up()
+            change = self._answer(decide, is_long=True)
+            if not change.records:
                 return change.answer
+            try:
+                self.store.append(change.records)
+            except FencedError:
+                continue
+            self.store.catch_up()
+            return change.answer
         raise RegistryError(codes.STORE_FAILED, "other registries write to the topic all the time: try again")
 
     def _answer(self, question: Callable[[State], T], is_long: bool) -> T:

@@ -56,7 +56,7 @@ class TopicStore:
         self.changed = threading.Condition(threading.RLock())
         # Without a function for them, librdkafka's errors would be raised out of whatever is called next.
         self._properties = {"error_cb": lambda _error: None, **properties}
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._apply = apply
         self._next = 0
         self._appended = -1  # the last of the records that this registry has appended itself
@@ -120,7 +120,7 @@ class TopicStore:
         """
         place = TopicPartition(self.topic, 0)
         try:
-            _, end = self._asker.get_watermark_offsets(place, timeout=self._timeout_s)
+            _, end = self._asker.get_watermark_offsets(place, timeout=self.timeout_s)
         except KafkaException as error:
             raise _unavailable(self.topic, error.args[0].str()) from error
         with self.changed:
@@ -128,8 +128,8 @@ class TopicStore:
                 end == self._appended + 2
             ):  # the last is the mark of this registry's own transaction, and no record
                 end -= 1
-            if not self.changed.wait_for(lambda: self._next >= end, self._timeout_s):
-                raise _unavailable(self.topic, f"offset {end} was not read within {self._timeout_s:.0f} s")
+            if not self.changed.wait_for(lambda: self._next >= end, self.timeout_s):
+                raise _unavailable(self.topic, f"offset {end} was not read within {self.timeout_s:.0f} s")
 
     def become_writer(self) -> None:
         """Makes sure that no other registry's decision stands between what is read from now on and `append`.
@@ -150,7 +150,7 @@ class TopicStore:
             }
         )
         try:
-            producer.init_transactions(self._timeout_s)
+            producer.init_transactions(self.timeout_s)
         except KafkaException as error:
             raise _unavailable(self.topic, error.args[0].str()) from error
         self._producer = producer
@@ -183,14 +183,14 @@ class TopicStore:
                     partition=0,
                     on_delivery=delivered,
                 )
-            producer.flush(self._timeout_s)
+            producer.flush(self.timeout_s)
             if failed and failed[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                producer.abort_transaction(self._timeout_s)
+                producer.abort_transaction(self.timeout_s)
                 raise RegistryError(
                     codes.TOO_LARGE,
                     f"The schema is too large for topic {self.topic}, even compressed: raise its max.message.bytes",
                 )
-            _commit(producer, self._timeout_s)
+            _commit(producer, self.timeout_s)
             self._appended = max(offsets, default=-1)
         except KafkaException as error:
             self._producer = None  # what it was in the middle of is aborted by the one that follows
@@ -229,14 +229,14 @@ class TopicStore:
 
     def _require_topic(self) -> None:
         admin = AdminClient(self._properties)
-        metadata = admin.list_topics(timeout=self._timeout_s)
+        metadata = admin.list_topics(timeout=self.timeout_s)
         existing = metadata.topics.get(self.topic)
         if existing is None:
             topic = NewTopic(
                 self.topic, 1, min(_REPLICAS, len(metadata.brokers)), config={"cleanup.policy": "compact"}
             )
             try:
-                admin.create_topics([topic], operation_timeout=self._timeout_s)[self.topic].result()
+                admin.create_topics([topic], operation_timeout=self.timeout_s)[self.topic].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another registry was faster
                     raise
@@ -249,7 +249,7 @@ class TopicStore:
             )
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         try:
-            described = admin.describe_configs([resource], request_timeout=self._timeout_s)[resource].result()
+            described = admin.describe_configs([resource], request_timeout=self.timeout_s)[resource].result()
         except KafkaException:  # one may use a topic without being allowed to describe it
             return
         policy = described["cleanup.policy"].value
@@ -260,9 +260,9 @@ class TopicStore:
             )
 
     def _await_leader(self, admin: Any) -> None:
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         while time.monotonic() < deadline:
-            topic = admin.list_topics(timeout=self._timeout_s).topics.get(self.topic)
+            topic = admin.list_topics(timeout=self.timeout_s).topics.get(self.topic)
             if topic is not None and topic.partitions and topic.partitions[0].leader >= 0:
                 return
             self._stopping.wait(0.05)

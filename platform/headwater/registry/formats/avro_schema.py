@@ -10,7 +10,7 @@ from avro.name import Names
 from avro.schema import Schema, make_avsc_object
 
 from headwater.registry.errors import SchemaError
-from headwater.registry.formats.parsed import Parsed, Resolved
+from headwater.registry.formats.parsed import Parsed, Resolved, one_line
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
@@ -67,7 +67,7 @@ def parse(text: str, used: Sequence[Resolved]) -> AvroSchema:
         raise SchemaError(f"the schema is not JSON: {error}") from error
     except (AvroException, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SchemaError(f"not an Avro schema: {error}") from error
-    return AvroSchema(schema, json.dumps(_canonical(value, ""), separators=(",", ":"), ensure_ascii=False))
+    return AvroSchema(schema, one_line(_canonical(value, "")))
 
 
 def _canonical(value: Any, namespace: str) -> Any:

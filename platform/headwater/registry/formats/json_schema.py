@@ -11,7 +11,7 @@ from jsonschema.validators import validator_for
 
 from headwater.registry.errors import SchemaError
 from headwater.registry.formats.json_changes import changes
-from headwater.registry.formats.parsed import Parsed, Resolved
+from headwater.registry.formats.parsed import Parsed, Resolved, one_line
 
 _STANDARD = ("http://json-schema.org/", "https://json-schema.org/")
 
@@ -21,7 +21,7 @@ class JsonSchema:
 
     def __init__(self, value: Any, used: Mapping[str, Any]) -> None:
         self.value = value
-        self.canonical = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        self.canonical = one_line(value)
         self._used = used
 
     def unreadable(self, writer: Parsed) -> list[str]:

@@ -1,10 +1,11 @@
 """A schema that was parsed, whatever its format."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 from headwater.errors import DependencyError
 from headwater.registry.errors import SchemaError
@@ -51,6 +52,18 @@ def parse(kind: str, text: str, used: Sequence[Resolved] = ()) -> Parsed:
         DependencyError: The library of the format is not installed.
     """
     return _parse(kind, text, tuple(used))
+
+
+def one_line(value: Any) -> str:
+    """The text of a schema that is JSON.
+
+    Raises:
+        SchemaError: It has a number that JSON does not, as Infinity, which Python reads and others do not.
+    """
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise SchemaError("a number in it is no number of JSON, or too great to be one") from error
 
 
 @lru_cache(maxsize=1024)

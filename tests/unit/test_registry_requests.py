@@ -1,0 +1,158 @@
+"""What is sent to the registry over HTTP and is wrong: each has its refusal, and none of it stays."""
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from headwater.registry.errors import STORE_FAILED, RegistryError
+from headwater.registry.records import Record, decode, encode_key, encode_value
+from headwater.registry.requests import Request, answer_of
+from headwater.registry.service import Service
+from headwater.registry.store import TopicStore
+
+DEEP = b"[" * 100_000
+
+
+class Store:
+    """A topic in memory, whose records are written and read again."""
+
+    timeout_s = 5.0
+
+    def __init__(self, apply: Callable[[Record], None]) -> None:
+        self.apply, self.changed = apply, threading.Condition(threading.RLock())
+
+    def catch_up(self) -> None:
+        pass
+
+    def become_writer(self) -> None:
+        pass
+
+    def append(self, records: Sequence[Record]) -> None:
+        for each in records:
+            read = decode(encode_key(each.key), encode_value(each.key, each.value))
+            assert read == each
+            self.apply(read)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service(cast("Callable[..., TopicStore]", Store))
+
+
+def ask(service: Service, method: str, path: str, body: bytes = b"", **query: str) -> Any:
+    """The answer; of a refusal its number."""
+    parts = tuple(each for each in path.split("/") if each)
+    try:
+        answer = answer_of(service, Request(method, parts, query, body))
+    except RegistryError as error:
+        json.dumps(error.message).encode()
+        return error.code
+    json.dumps(answer, allow_nan=False).encode()
+    return answer
+
+
+def schema(text: object, **more: object) -> bytes:
+    return json.dumps({"schema": text if isinstance(text, str) else json.dumps(text), **more}).encode()
+
+
+INT = '"int"'
+SCHEMAS: dict[bytes, int] = {
+    b"": 42201,
+    b"{": 400,
+    b"[]": 400,
+    b"null": 400,
+    b"\xff\xfe": 400,
+    DEEP: 400,
+    b'{"schema":1}': 42201,
+    b'{"schema":""}': 42201,
+    b'{"schema":"' + DEEP + b'"}': 42201,
+    schema(INT, schemaType=5): 42201,
+    schema(INT, schemaType="THRIFT"): 42201,
+    schema(INT, references=5): 42201,
+    schema(INT, references={"a": 1}): 42201,
+    schema(INT, references="abc"): 42201,
+    schema(INT, references=[{"name": "a", "subject": "s", "version": "x"}]): 42201,
+    schema(INT, references=[{"name": "a", "subject": "missing", "version": 1}]): 42201,
+    schema(INT).replace(b"}", b',"references":[{"name":"a","subject":"s","version":1e400}]}'): 42201,
+    schema(INT, metadata=5): 42201,
+    schema(INT, ruleSet=[1]): 42201,
+    schema({"type": "enum", "name": "E", "symbols": 5}): 42201,
+    schema({"type": "record", "name": 5, "fields": 5}): 42201,
+    schema(["null", {"type": "array"}]): 42201,
+    schema(DEEP.decode(), schemaType="JSON"): 42201,
+    schema({"type": 5}, schemaType="JSON"): 42201,
+    schema("1e999", schemaType="JSON"): 42201,
+    schema({"$ref": "#/nowhere"}, schemaType="JSON"): 42201,
+    schema({"maximum": float("inf")}, schemaType="JSON"): 42201,
+}
+
+
+@pytest.mark.parametrize("place", range(len(SCHEMAS)))
+def test_a_schema_that_is_none_is_refused_and_leaves_nothing(place: int, service: Service) -> None:
+    body, code = [*SCHEMAS.items()][place]
+    assert ask(service, "POST", "subjects/s/versions", body) == code
+    assert ask(service, "POST", "compatibility/subjects/s/versions", body) == code
+    assert ask(service, "GET", "subjects") == []
+
+
+def test_an_id_that_is_none_is_refused(service: Service) -> None:
+    for number in ("x", "1e99"):
+        assert ask(service, "POST", "subjects/s/versions", schema(INT, id=number)) == 400
+    assert ask(service, "POST", "subjects/s/versions", schema(INT).replace(b"}", b',"id":1e999}')) == 400
+    assert ask(service, "POST", "subjects/s/versions", schema(INT, id=7)) == 42205
+    assert ask(service, "GET", "subjects") == []
+
+
+@pytest.mark.parametrize("value", [5, None, ["NONE"], {"a": 1}, "SOMETIMES", ""])
+def test_a_level_or_a_mode_that_is_none_is_refused(value: object, service: Service) -> None:
+    for path in ("config", "config/s"):
+        if value is not None:  # of which nothing is to change
+            assert ask(service, "PUT", path, json.dumps({"compatibility": value}).encode()) == 42203
+    for path in ("mode", "mode/s"):
+        assert ask(service, "PUT", path, json.dumps({"mode": value}).encode()) == 42204
+    assert ask(service, "GET", "config") == {"compatibilityLevel": "BACKWARD"}
+
+
+PATHS = (
+    *("", "schemas", "schemas/types", "schemas/ids/1", "schemas/ids/x", "schemas/ids/99999999999999999999"),
+    *("schemas/ids/1/schema", "schemas/ids/1/subjects", "schemas/ids/1/versions", "schemas/guids/x"),
+    *("schemas/guids/x/ids", "subjects", "subjects/s", "subjects/s/versions", "subjects/s/metadata"),
+    *(
+        "subjects/s/versions/1",
+        "subjects/s/versions/latest",
+        "subjects/s/versions/-1",
+        "subjects/s/versions/x",
+    ),
+    *(
+        "subjects/s/versions/1/schema",
+        "subjects/s/versions/1/referencedby",
+        "subjects/\ud800",
+        "subjects/\x00",
+    ),
+    *("compatibility/subjects/s/versions", "compatibility/subjects/s/versions/latest", "config", "config/s"),
+    *("mode", "mode/s", "contexts", "v1/metadata/id", "v1/metadata/version", "nothing"),
+)
+QUERIES: tuple[dict[str, str], ...] = (
+    {"deleted": "true", "permanent": "true"},
+    {"format": "x"},
+    {"format": "serialized", "fetchMaxId": "true"},
+    {"limit": "-5", "offset": "x"},
+    {"offset": "5", "limit": "1", "latestOnly": "true"},
+    {"key": "a", "value": "b"},
+    {"subject": ":.x:s"},
+    {"force": "true", "normalize": "true", "verbose": "true"},
+)
+
+
+def test_whatever_is_asked_has_an_answer_or_a_refusal_of_the_caller(service: Service) -> None:
+    for query, method, path in itertools.product(QUERIES, ("GET", "POST", "PUT", "DELETE"), PATHS):
+        properties = {"metadata": {"properties": ["a"]}}
+        ask(
+            service, "POST", "subjects/s/versions", schema(INT, **properties)
+        )  # that there is something to ask about
+        answer = ask(service, method, path, b"{}" if method in ("POST", "PUT") else b"", **query)
+        assert answer not in (500, STORE_FAILED), (query, method, path)
