@@ -12,10 +12,13 @@ from pyspark.sql import DataFrame
 import headwater as hw
 from headwater.running.checking import check_jobs
 from headwater_streams.plan.job import Job, bind
+from headwater_streams.runtime.restarts import BackOff, Restarts
+from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.registered import Registered
 from headwater_streams.sources.registry_client import NoRegistryError, RefusedByRegistryError
 from headwater_streams.sources.registry_memory import RememberedRegistry
 from headwater_streams.testing import JobDriver
+from support.watching import watch_until
 
 orders = hw.topic("orders", registry=True)
 
@@ -84,6 +87,39 @@ def test_a_job_goes_on_while_its_registry_is_away_and_waits_at_a_schema_that_it_
     assert restarted.rows("silver.orders", "_offset", "id")[3:] == [(3, 1), (4, 2)]
     assert restarted.quarantined("silver.orders") == []
     assert restarted.audit() == []
+
+
+def test_a_running_job_waits_for_its_registry_and_goes_on_by_itself(
+    drive: Callable[..., JobDriver], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = Registry(tmp_path / "registry")
+    job = registry.job()
+    driver = drive(job)
+    driver.send("orders", OF_ONE)
+    runner = JobRunner(driver.context, [job], restarts=Restarts(BackOff(0.1, 0.3)), goes_on=True)
+
+    def rows() -> int:
+        return len(driver.rows("silver.orders", "id"))
+
+    runner.start(interval_s=0.1)
+    try:
+        watch_until(runner, lambda: runner.batches["clean"] >= 1)
+        registry.is_away = True
+        driver.send("orders", OF_ONE)
+        watch_until(runner, lambda: rows() == 2)
+        asked = registry.asked
+        driver.send("orders", OF_TWO)
+        watch_until(runner, lambda: registry.asked >= asked + 5)  # it asks again and again
+        assert rows() == 2
+        registry.versions.append(TWO)
+        registry.is_away = False
+        watch_until(runner, lambda: rows() == 3)
+    finally:
+        runner.stop()
+    assert [each.state for each in runner.outcomes] == []
+    assert "could not say the one of id 2: no registry answers at http://r:8081 (refused)" in caplog.text
+    assert driver.rows("silver.orders", "_offset", "id") == [(0, 1), (1, 1), (2, 2)]
+    assert driver.audit() == []
 
 
 def test_what_a_newer_schema_changes_is_said_before_its_values_arrive_and_taken_at_the_next_start(
