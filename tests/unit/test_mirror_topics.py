@@ -85,6 +85,11 @@ def test_mirror_settings_follow_the_source_and_leave_what_was_set_at_the_target(
     assert not followed({"cleanup.policy": "compact"}, taken, ALL_KNOWN)[0]
 
 
+def test_mirror_does_not_have_the_target_ask_for_schemas_of_a_record_that_the_source_has_taken() -> None:
+    asks = {"confluent.value.schema.validation": "true"}
+    assert followed(asks, {}, [*asks])[1] == {}
+
+
 def test_mirror_settings_that_the_target_does_not_know_are_left_out() -> None:
     assert not followed({"expose": "flushed", "message.timestamp.type": "LogAppendTime"}, {}, ALL_KNOWN)[0]
 

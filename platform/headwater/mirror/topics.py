@@ -9,6 +9,8 @@ from headwater_streams.sources.mirrored import MirrorMap, TopicRecord
 
 OWN_SETTINGS = frozenset(
     {
+        "confluent.key.schema.validation",
+        "confluent.value.schema.validation",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "message.timestamp.type",
@@ -16,8 +18,8 @@ OWN_SETTINGS = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""Settings that each cluster has of its own: how many brokers it has, and how records are stamped when they are
-produced. A mirrored record keeps its timestamp."""
+"""Settings that each cluster has of its own: how many brokers it has, and how records are stamped and judged when they
+are produced. A mirrored record keeps its timestamp, and its topic's name may be of no subject."""
 
 
 @dataclass(frozen=True)
