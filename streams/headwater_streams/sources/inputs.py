@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headwater_streams.base.durations import parse_duration
-from headwater_streams.base.errors import JobDefinitionError
+from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.base.names import quoted, require_table_name
 from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.sources.avro_value import Avro
@@ -133,7 +133,12 @@ class TopicInput:
             UnavailableError: It does not answer.
         """
         form = self._declared_format
-        return form.resolved if isinstance(form, Registered) else form
+        if not isinstance(form, Registered):
+            return form
+        try:
+            return form.resolved
+        except (JobDefinitionError, UnavailableError) as error:
+            raise type(error)(f"topic {self.name!r}: {error}") from error
 
     @property
     def _declared_format(self) -> Csv | Avro | Protobuf | Parser | Registered | None:

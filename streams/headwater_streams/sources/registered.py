@@ -92,13 +92,14 @@ class Registered:
             if kind == "JSON":
                 return JsonSchema(newest["schema"], tuple(self._used(newest).items()))
         except RefusedByRegistryError as error:
+            why = str(error).rstrip(".")
             raise JobDefinitionError(
-                f"registry=: subject {self.subject}: {error}; register its schema with headwater registry register"
+                f"subject {self.subject}: {why}; register its schema with headwater registry register"
             ) from error
         except NoRegistryError as error:
-            raise UnavailableError(f"registry=: {error}") from error
+            raise UnavailableError(str(error)) from error
         raise JobDefinitionError(
-            f"registry=: subject {self.subject} has schemas of type {kind}, and jobs read AVRO, JSON and PROTOBUF"
+            f"subject {self.subject} has schemas of type {kind}, and jobs read AVRO, JSON and PROTOBUF"
         )
 
     @property
@@ -163,9 +164,7 @@ class Registered:
         value = files["value.proto"]
         message = f"{value.package}." if value.package else ""
         if not value.message_type:
-            raise JobDefinitionError(
-                f"registry=: subject {self.subject} has no message, so it has no columns"
-            )
+            raise JobDefinitionError(f"subject {self.subject} has no message, so it has no columns")
         descriptors = descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
         return Protobuf(descriptors, message + value.message_type[0].name, header=True)
 
@@ -187,7 +186,7 @@ class Registered:
         try:
             client = RegistryClient(address, login=_known.login if address == _known.url else None)
         except ValueError as error:
-            raise JobDefinitionError(f"registry=: {error}") from error
+            raise JobDefinitionError(str(error)) from error
         if _known.memory is None:
             return client.ask
         return RememberedRegistry(client.ask, client.url, _known.memory).ask
