@@ -7,6 +7,7 @@ they are read back unchanged if, and only if, the record ends where the value do
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -32,6 +33,8 @@ END = "_end"
 _log = logging.getLogger(__name__)
 _MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it equals its beginning: leftover bytes cannot look like it
 _ID = "_writer"
+_MISSING_S = 60.0
+"""So long an id that a registry does not have is not asked for again."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def avro(
             for each new id. It raises `LookupError` for an id that it does not know, and an `OSError`, as clients of
             HTTP do, where the registry does not answer: the job then waits and asks again. With a function each batch
             is read once more, for its ids. Values of an id that it does not know, or whose schema cannot be read as
-            the job's, go to quarantine.
+            the job's, go to quarantine; an id that it did not know it is asked for again after a minute.
 
     Raises:
         JobDefinitionError: A schema is not a record's, or its file does not exist.
@@ -122,14 +125,15 @@ class AvroReader:
         self._form, self._raw = form, raw
         self._fields = form.columns().fields
         self._writers: dict[int, str | None] = dict(form.writers or ())
+        self._missing: dict[int, float] = {}
         self._value = self._parsed()
 
     def value(self, records: DataFrame) -> Column:
         """The record of each value, with `_end`; NULL where its schema is unknown or cannot be read as the job's."""
         if self._form.lookup is not None:
-            new = [number for number in self._ids(records) if number not in self._writers]
-            if new:
-                self._writers.update({number: self._looked_up(number) for number in new})
+            found = self._found([number for number in self._ids(records) if number not in self._writers])
+            if found:
+                self._writers.update(found)
                 self._value = self._parsed()
         return self._value
 
@@ -170,12 +174,23 @@ class AvroReader:
         ids = records.filter(_has_header(self._raw)).select(_id(self._raw).alias(_ID)).distinct()
         return sorted(row[_ID] for row in ids.collect())
 
+    def _found(self, numbers: list[int]) -> dict[int, str | None]:
+        """The schemas of new ids; None for one that cannot be read as the job's. An id that the registry does not have
+        may be there a little later, as of a schema that another registry copies."""
+        found: dict[int, str | None] = {}
+        for number in numbers:
+            if time.monotonic() - self._missing.get(number, -_MISSING_S) < _MISSING_S:
+                continue
+            try:
+                found[number] = self._looked_up(number)
+            except LookupError:
+                self._missing[number] = time.monotonic()
+        return found
+
     def _looked_up(self, number: int) -> str | None:
         assert self._form.lookup is not None
         try:
             text = self._form.lookup(number)
-        except LookupError:
-            return None
         except OSError as error:
             raise UnavailableError(
                 f"hw.avro: the function that finds writers' schemas could not say the one of id {number}: {error}"

@@ -224,6 +224,27 @@ def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None
     assert asked == [1, 3, 2]
 
 
+def test_avro_schema_that_comes_behind_its_values_is_asked_for_again(
+    decode: Decode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def registry(number: int) -> str:
+        asked.append(number)
+        if len(asked) == 1:
+            raise LookupError(number)
+        return READER
+
+    monkeypatch.setattr("headwater_streams.sources.avro_value._MISSING_S", 0.0)
+    declared = hw.topic("t", format=hw.avro(READER, writers=registry))
+    assert decode(declared, [wire(3, NEW)], [wire(3, NEW)], [wire(3, NEW)]) == [
+        (None, UNKNOWN),
+        (("DL", 9), None),
+        (("DL", 9), None),
+    ]
+    assert asked == [3, 3]
+
+
 @pytest.mark.story
 def test_avro_registry_that_does_not_answer_is_a_fault_that_passes(decode: Decode) -> None:
     def registry(number: int) -> str:
