@@ -119,7 +119,7 @@ class Tally:
     def totals(self) -> dict[str, TopicTotals]:
         """What was done with each topic, since the beginning."""
         return {
-            topic: replace(TopicTotals(**self._totals.get(topic, {})), sent=sent)
+            topic: replace(TopicTotals(**self._totals.get(topic, Counter())), sent=sent)
             for topic, sent in sorted(self._sent.items())
         }
 

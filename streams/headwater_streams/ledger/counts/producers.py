@@ -185,7 +185,7 @@ def _check_claimed_twice(
 
 def _silent(sources: Sequence[Heard], now_ms: int) -> tuple[list[Heard], list[Heard]]:
     """The producers that have not ended: those that were not heard of for long, and those that were."""
-    silent, live = [], []
+    silent, live = list[Heard](), list[Heard]()
     for each in sources:
         if not each.record.closed:
             of = silent if now_ms - _heard_ms(each) > _SILENT * each.record.every_ms else live
