@@ -1,10 +1,11 @@
 """The buckets of a log's records, as the broker counts them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater_broker.log.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from headwater_broker.log.bucket_runs import bucket_runs
-from headwater_broker.log.records import UnreadableBatchError
 from headwater_broker.testing.batches import build_batch
 
 MINUTE_MS = 60_000
@@ -25,10 +26,14 @@ def test_bucket_runs_of_batches_that_follow_each_other_are_one() -> None:
     assert bucket_runs(data, MINUTE_MS, 2) == ([(2, 3, 0), (7, 8, 0)], 8)
 
 
-@pytest.mark.parametrize("attributes", [CONTROL, TRANSACTIONAL])
-def test_bucket_runs_leave_out_what_readers_may_not_see(attributes: int) -> None:
-    data = build_batch([b"a"], attributes=attributes) + build_batch([b"b"], base_offset=1)
-    assert bucket_runs(data, MINUTE_MS) == ([(1, 2, 0)], 2)
+def test_bucket_runs_leave_out_markers_and_what_was_aborted() -> None:
+    aborted = build_batch([b"a"], attributes=TRANSACTIONAL, producer_id=7)
+    data = aborted + build_batch([b"b"], base_offset=1, attributes=TRANSACTIONAL, producer_id=8)
+    data += build_batch([b"end"], base_offset=2, attributes=TRANSACTIONAL | CONTROL, producer_id=7)
+    data += build_batch([b"of the next"], base_offset=3, attributes=TRANSACTIONAL, producer_id=7)
+    assert bucket_runs(data, MINUTE_MS, aborted=[(7, 0)]) == ([(1, 2, 0), (3, 4, 0)], 4)
+    # Read from within: the transaction began before.
+    assert bucket_runs(data[len(aborted) :], MINUTE_MS, 1, [(7, 0)]) == ([(1, 2, 0), (3, 4, 0)], 4)
 
 
 @pytest.mark.parametrize("codec", [0, 1, 3, 4])
@@ -49,8 +54,16 @@ def test_bucket_runs_leave_a_batch_that_is_cut_to_the_next_time() -> None:
     assert bucket_runs(b"", MINUTE_MS, 9) == ([], 9)
 
 
-def test_bucket_runs_of_an_unreadable_batch_are_an_error() -> None:
+def test_bucket_runs_go_past_a_batch_that_cannot_be_read() -> None:
     batch = build_batch([b"a"])
     batch[61] ^= 0x7F
-    with pytest.raises(UnreadableBatchError):
-        bucket_runs(batch, MINUTE_MS)
+    assert bucket_runs(batch + build_batch([b"b"], base_offset=1), MINUTE_MS) == ([(1, 2, 0)], 2)
+
+
+@given(st.lists(st.integers(0, 5 * MINUTE_MS), min_size=1, max_size=20), st.integers(0, 25))
+def test_bucket_runs_are_the_same_whether_records_are_told_apart_or_not(times: list[int], start: int) -> None:
+    batch = build_batch([b"x"] * len(times), timestamps_ms=times)
+    runs, end = bucket_runs(batch, MINUTE_MS, start)
+    each = {offset: bucket for first, last, bucket in runs for offset in range(first, last)}
+    assert each == {n: ms - ms % MINUTE_MS for n, ms in enumerate(times) if n >= start}
+    assert end == max(len(times), start)

@@ -1,72 +1,111 @@
 """Which bucket of time each record of a log is of, as stretches of offsets: what the broker itself counts.
 
 A header's timestamps do not tell: the base is that of the first record, and records before it in time may follow. So
-the records are walked through, but for batches that the broker stamped. Records of transactions are left out: whether
-they were aborted is known only at their marker, and a reader of committed records does not see those that were.
+the records are looked through; where all of a batch are of one bucket, as most are, none of them is told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from headwater_broker.log.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
+    BASE_TIMESTAMP_MS,
     CONTROL,
     HEADER,
     LAST_OFFSET_DELTA,
     LOG_APPEND_TIME,
     MAX_TIMESTAMP_MS,
+    PRODUCER_ID,
     RECORD_COUNT,
     TRANSACTIONAL,
+    HeaderTuple,
     last_offset_of,
     size_of,
 )
-from headwater_broker.log.records import record_timestamps
+from headwater_broker.log.records import UnreadableBatchError, record_timestamps, uncompressed_records
+from headwater_broker.log.walk import Walker
 
 Run = tuple[int, int, int]
 """Half-open offsets of records without a gap, and when their bucket begins, in milliseconds since the epoch."""
 
 
-def bucket_runs(data: bytes | memoryview, bucket_ms: int, start: int = 0) -> tuple[list[Run], int]:
+def bucket_runs(
+    data: bytes | memoryview, bucket_ms: int, start: int = 0, aborted: Sequence[tuple[int, int]] = ()
+) -> tuple[list[Run], int]:
     """The runs of some whole batches, and the offset that follows the last of them.
 
     Args:
-        data: The batches, one after another; one that is cut at the end is left out.
+        data: The batches, one after another; one that is cut at the end is left out. So are records of batches that
+            cannot be read.
         bucket_ms: How wide a bucket is.
         start: Records before this offset are left out.
-
-    Raises:
-        UnreadableBatchError: A batch's records do not decompress, or are not what its header says.
+        aborted: Producer id and first offset of each aborted transaction, as `FileRange` has them; what they wrote is
+            left out, as readers of committed records do not see it.
     """
     runs: list[Run] = []
     next_offset, at = start, 0
+    to_come = sorted(aborted, key=lambda each: each[1])
+    are_aborted: set[int] = set()
     while at + HEADER.size <= len(data):
-        header = HEADER.unpack_from(data, at)
+        header: HeaderTuple = HEADER.unpack_from(data, at)
         size = size_of(header)
         if at + size > len(data):
             break
-        if not header[ATTRIBUTES] & (CONTROL | TRANSACTIONAL):
-            for offset, timestamp_ms in _timestamps(bytes(data[at : at + size])):
-                if offset >= start:
-                    _add(runs, offset, timestamp_ms - timestamp_ms % bucket_ms)
-        next_offset = last_offset_of(header) + 1
+        last = last_offset_of(header)
+        while to_come and to_come[0][1] <= last:
+            are_aborted.add(to_come.pop(0)[0])
+        is_aborted = header[ATTRIBUTES] & TRANSACTIONAL and header[PRODUCER_ID] in are_aborted
+        if header[ATTRIBUTES] & CONTROL:
+            are_aborted.discard(header[PRODUCER_ID])
+        elif last >= start and not is_aborted:
+            for first, end, bucket in _runs_of(bytes(data[at : at + size]), header, bucket_ms):
+                if end > start:
+                    runs.append((max(first, start), end, bucket))
+        next_offset = last + 1
         at += size
-    return runs, max(next_offset, start)
+    return joined(runs), max(next_offset, start)
 
 
-def _timestamps(batch: bytes) -> Iterator[tuple[int, int]]:
-    header = HEADER.unpack_from(batch)
-    is_dense = header[RECORD_COUNT] == header[LAST_OFFSET_DELTA] + 1
-    if header[ATTRIBUTES] & LOG_APPEND_TIME and is_dense:  # no compaction took some out
-        for offset in range(header[BASE_OFFSET], last_offset_of(header) + 1):
-            yield offset, header[MAX_TIMESTAMP_MS]
-    else:
-        yield from record_timestamps(batch)
+def _runs_of(batch: bytes, header: HeaderTuple, bucket_ms: int) -> Iterator[Run]:
+    bucket = _start(header[MAX_TIMESTAMP_MS], bucket_ms)
+    has_all = header[RECORD_COUNT] == header[LAST_OFFSET_DELTA] + 1  # no compaction took some out
+    try:
+        if has_all and (header[ATTRIBUTES] & LOG_APPEND_TIME or _is_all_of(batch, header, bucket, bucket_ms)):
+            yield header[BASE_OFFSET], last_offset_of(header) + 1, bucket
+            return
+        for offset, timestamp_ms in record_timestamps(batch):
+            yield offset, offset + 1, _start(timestamp_ms, bucket_ms)
+    except UnreadableBatchError:
+        return
 
 
-def _add(runs: list[Run], offset: int, bucket_start_ms: int) -> None:
-    if runs and runs[-1][1] == offset and runs[-1][2] == bucket_start_ms:
-        runs[-1] = (runs[-1][0], offset + 1, bucket_start_ms)
-    else:
-        runs.append((offset, offset + 1, bucket_start_ms))
+def _is_all_of(batch: bytes, header: HeaderTuple, bucket: int, bucket_ms: int) -> bool:
+    """Whether all records of a batch are of one bucket."""
+    count = header[RECORD_COUNT]
+    bounds_ms = bucket, bucket + bucket_ms - 1
+    walker = Walker(count, header[BASE_TIMESTAMP_MS], *bounds_ms, False, False)
+    is_wrong = walker.feed(uncompressed_records(batch, header))
+    seen, is_whole, _, _, outside = walker.state()
+    return not is_wrong and is_whole and seen == count and not outside
+
+
+def _start(timestamp_ms: int, bucket_ms: int) -> int:
+    return timestamp_ms - timestamp_ms % bucket_ms
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """The runs, of which those that follow each other in one bucket are one.
+
+    Example:
+        >>> joined([(0, 1, 0), (1, 2, 0), (2, 3, 60000), (5, 6, 60000)])
+        [(0, 2, 0), (2, 3, 60000), (5, 6, 60000)]
+    """
+    result: list[Run] = []
+    for start, end, bucket in runs:
+        if result and result[-1][1] == start and result[-1][2] == bucket:
+            result[-1] = (result[-1][0], end, bucket)
+        else:
+            result.append((start, end, bucket))
+    return result
