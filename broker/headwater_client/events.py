@@ -72,7 +72,7 @@ class Event:
     Attributes:
         source: The name of who counts, such as `web-1`.
         instance: A name of its own for each time that a source is started.
-        tier: Where the source stands: `producer`.
+        tier: Where the source stands: `producer` or `broker`.
     """
 
     KIND: ClassVar[str]
@@ -159,22 +159,24 @@ class Source(Event):
 class Appended(Event):
     """What a broker counted of a partition as it was appended, so of producers that do not count, too.
 
-    `source` is the broker, and `instance` the leader epoch in which it counted. What an epoch had and the log has no
-    longer was lost with a change of leaders, or with a disk.
+    `source` is the broker, and `instance` a name of its own for each time that the broker is started. What it appended
+    and the log has no longer was lost: with a power failure, or with a disk.
 
     Attributes:
         topic: The topic.
+        topic_id: Its id, as one that is deleted and made again has others; empty where it has none.
         partition: The partition.
         start: The first offset.
         end: One past the last.
         bucket_ms: How wide a bucket is.
-        runs: Half-open offsets of records without a gap, and when their bucket begins. Records of transactions are not
-            among them.
+        runs: Half-open offsets of records without a gap, and when their bucket begins. What a transaction wrote that
+            was aborted is not among them.
     """
 
     KIND = "appended"
 
     topic: str
+    topic_id: str = ""
     partition: int
     start: int
     end: int
@@ -183,7 +185,7 @@ class Appended(Event):
 
     @property
     def key(self) -> str:
-        """By epoch, topic, partition and first offset."""
+        """By start of the broker, topic, partition and first offset."""
         return "/".join((self.tier, self.instance, self.topic, str(self.partition), str(self.start)))
 
 

@@ -16,8 +16,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Producer
-
 from headwater_client.events import BUCKET_MS, COUNTS_TOPIC, Event, Source
 from headwater_client.tally import Tally
 
@@ -278,6 +276,8 @@ class CountedProducer:
             self._producer.flush(min(*timeout, _PATIENCE_S) if timeout else _PATIENCE_S)
 
     def _send(self, event: Event) -> None:
+        from confluent_kafka import Producer  # not with the package: brokers import that for its records
+
         def delivered(error: Any, _: Any) -> None:
             with self._lock:
                 if self._outbox.get(event.key) is event:

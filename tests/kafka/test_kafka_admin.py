@@ -33,7 +33,7 @@ PARTS += ["replicas", "cluster", "deletions", "acls"]
 
 _ZERO = "a limit of nothing, or of NaN, is refused as Kafka's KRaft controller refuses it"
 DIFFERENT = {
-    "configs of topic": "acks.fsync, expose and confluent.* are not Apache Kafka's",
+    "configs of topic": "acks.fsync, counts.bucket.ms, expose and confluent.* are not Apache Kafka's",
     "alter broker unknown": "an unknown setting is refused",
     "alter broker unknown validated": "an unknown setting is refused",
     "transaction open": "offsets of groups are kept in shared state, not in __consumer_offsets",

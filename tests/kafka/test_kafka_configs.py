@@ -86,7 +86,7 @@ def test_topic_settings_are_told_as_kafka_tells_them(admins: tuple[AdminClient, 
     theirs, ours = (describe(admin, ResourceType.TOPIC, "t") for admin in admins)
     assert set(theirs) - set(ours) == set()
     assert set(ours) - set(theirs) == {
-        *("acks.fsync", "expose"),
+        *("acks.fsync", "counts.bucket.ms", "expose"),
         *("confluent.key.schema.validation", "confluent.value.schema.validation"),
     }
     differences = {

@@ -25,6 +25,7 @@ EVENTS = {
         instance="7",
         tier="broker",
         topic="clicks",
+        topic_id="0a1b",
         partition=3,
         start=5,
         end=20,

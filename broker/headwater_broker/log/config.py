@@ -65,6 +65,7 @@ class LogConfig:
     confluent_key_schema_validation: bool = False
     confluent_value_schema_validation: bool = False
     acks_fsync: bool = False
+    counts_bucket_ms: int = 0
     expose: str = "written"
 
     @property
@@ -385,6 +386,12 @@ _KEYS = (
         for part in ("key", "value")
     ),
     _boolean("acks.fsync", "acks.fsync", "Whether acks=all is answered only after an fsync."),
+    _long(
+        "counts.bucket.ms",
+        "log.counts.bucket.ms",
+        0,
+        "How wide the buckets of time are in which the broker counts records, into __headwater_counts; 0: it does not.",
+    ),
     ConfigKey(
         "expose",
         "expose",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.compactor import Compactor
 from headwater_broker.server.connection_limits import ConnectionLimits
 from headwater_broker.server.core import Core
+from headwater_broker.server.counts import BrokerCounts
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import CoordinatorError, ServerError
 from headwater_broker.server.fetch import FetchHandler
@@ -51,6 +53,7 @@ from headwater_broker.server.slices import Pieces
 from headwater_broker.server.state import StateKeeper, topic_config
 from headwater_broker.server.tls import TlsSettings
 from headwater_broker.shown import MESSAGE_CHARS, shown
+from headwater_client import COUNTS_TOPIC
 
 _LOG = logging.getLogger(__name__)
 _UPKEEP_S = 1.0
@@ -315,7 +318,8 @@ class _Starting:
         flusher = Flusher(self._loop, self._helpers, on_exposed=self._fetches.wake)
         core = node.core
         core.on_written(lambda log: flusher.written(log, node.clock.now_ms()))
-        groups, transactions = register_apis(node, DurableWrites(core, flusher))
+        writes = DurableWrites(core, flusher)
+        groups, transactions, topics = register_apis(node, writes)
         try:
             await groups.load()
         except CoordinationError as error:
@@ -331,6 +335,8 @@ class _Starting:
             core.meter = None if node.security.quotas.table.is_empty else meter
 
         node.security.on_client_configs(limit)
+        counts = BrokerCounts(node, writes, partial(topics.create_internal, COUNTS_TOPIC))
+        counting = self._loop.create_task(counts.run())
         upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
         compactor = Compactor(node.logs, node.clock)
 
@@ -349,6 +355,7 @@ class _Starting:
         node.live.on_change(configure)
 
         def stop_parts() -> None:
+            counting.cancel()
             groups.stop()
             transactions.stop()
             self._adapter.cancel_all()

@@ -1,4 +1,4 @@
-"""Topics of the broker's own: their names, their settings, and records for and from them."""
+"""Topics that the broker itself writes to: their names, their settings, and records for and from them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +16,7 @@ from headwater_broker.log.batch import (
 )
 from headwater_broker.log.records import read_varint, split_records, uncompressed_records, write_varint
 from headwater_broker.server.settings import BrokerSettings
+from headwater_client import COUNTS_TOPIC
 
 TRANSACTION_TOPIC = "__transaction_state"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -35,8 +36,27 @@ Record = tuple[bytes, bytes | None]
 """Key and value; None says that there is no longer one."""
 
 
-def partitions_and_configs(name: str, settings: BrokerSettings) -> tuple[int, Mapping[str, str]]:
-    """How an internal topic is made."""
+COUNTS_CONFIGS: Mapping[str, str] = {
+    "acks.fsync": "true",
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+}
+"""How the topic of counts is made: the newest count of a key is kept, a power failure that takes records leaves what
+was counted of them, and the broker's clock shows whose own is wrong."""
+
+
+def partitions_and_configs(
+    name: str, settings: BrokerSettings, brokers: int = 1
+) -> tuple[int, Mapping[str, str]]:
+    """How a topic that brokers write to is made.
+
+    Args:
+        name: Its name.
+        settings: The broker's settings.
+        brokers: How many brokers live; each counts into a partition of its own.
+    """
+    if name == COUNTS_TOPIC:
+        return max(brokers, 1), COUNTS_CONFIGS
     if name == TRANSACTION_TOPIC:
         count, segment_bytes = (
             settings.transaction_state_log_num_partitions,

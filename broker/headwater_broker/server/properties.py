@@ -92,6 +92,7 @@ PROPERTIES: Mapping[str, Property] = {
         _long("connections.max.reauth.ms", 0, "How long a SASL session lasts without authenticating again."),
         _int("controller.quota.window.num", 1, "Samples kept for controller mutation quotas."),
         _int("controller.quota.window.size.seconds", 1, "Length of each of these samples."),
+        _long("counts.interval.ms", 1, "How often records are counted where counts.bucket.ms asks for it."),
         _int("default.replication.factor", 1, "Replicas of a topic created without a number: one.", high=1),
         _long("delegation.token.expiry.check.interval.ms", 1, "How often expired tokens are removed."),
         _long("delegation.token.expiry.time.ms", 1, "How long a token lasts until it must be renewed."),

@@ -51,6 +51,7 @@ class BrokerSettings:
     connections_max_reauth_ms: int = 0
     controller_quota_window_num: int = 11
     controller_quota_window_size_seconds: int = 1
+    counts_interval_ms: int = 10_000
     default_replication_factor: int = 1
     delegation_token_expiry_check_interval_ms: int = 3_600_000
     delegation_token_expiry_time_ms: int = 86_400_000

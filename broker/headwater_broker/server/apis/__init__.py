@@ -33,11 +33,11 @@ from headwater_broker.server.sasl import SaslApis
 from headwater_broker.server.transaction_runner import TransactionRunner
 
 
-def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, TransactionRunner]:
+def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, TransactionRunner, TopicAdmin]:
     """Makes this broker answer everything but Produce and Fetch.
 
     Returns:
-        What runs the groups and the transactions, to be stopped with the broker.
+        What runs the groups and the transactions, to be stopped with the broker, and what makes topics.
     """
     runner = GroupRunner(node)
     offsets = GroupOffsets(node, runner)
@@ -68,7 +68,7 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     FeatureApis(node)
     SaslApis(node.core)
     guard_apis(node)
-    return runner, transactions
+    return runner, transactions, topics
 
 
 __all__ = ["GroupRunner", "TransactionRunner", "register_apis"]

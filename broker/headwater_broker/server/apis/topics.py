@@ -30,6 +30,7 @@ from headwater_broker.server.quotas import MutationQuota
 from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from headwater_broker.wire.codec import milliseconds
+from headwater_client import COUNTS_TOPIC
 
 _KRAFT_TOPIC = "__cluster_metadata"
 _MAX_NAME_LENGTH = 249
@@ -88,7 +89,7 @@ class TopicAdmin:
             ApiError: The name is not allowed, or shared state refused.
         """
         settings = self._node.settings
-        if name in INTERNAL_TOPICS:
+        if name in INTERNAL_TOPICS or name == COUNTS_TOPIC:
             try:
                 await self.create_internal(name)
             except CoordinationError as error:
@@ -105,12 +106,13 @@ class TopicAdmin:
             raise ApiError(ErrorCode.leader_not_available, str(error)) from error
 
     async def create_internal(self, name: str) -> None:
-        """Creates a topic of the broker's own; an existing one is no error.
+        """Creates a topic that brokers write to; an existing one is no error.
 
         Raises:
             CoordinationError: Shared state refused.
         """
-        partitions, configs = partitions_and_configs(name, self._node.settings)
+        brokers = len(self._node.cluster.brokers)
+        partitions, configs = partitions_and_configs(name, self._node.settings, brokers)
         try:
             await self._create(name, self._assign(name, partitions, 1), configs)
         except AlreadyExists:

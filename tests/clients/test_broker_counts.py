@@ -1,0 +1,170 @@
+"""What the broker counts of its own, in the topic of counts, where a topic asks for it."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from headwater_broker.testing import RunningBroker, broker
+from headwater_client import COUNTS_TOPIC, Appended, event_from_json
+from headwater_streams.sources.kafka_cluster import KafkaCluster
+from headwater_streams.sources.topic_metadata import TopicIds
+
+START_MS = 1_357_034_400_000  # 2013-01-01T10:00:00Z
+MINUTE_MS = 60_000
+PROPERTIES = {"counts.interval.ms": "20"}
+COUNTED = {"counts.bucket.ms": str(MINUTE_MS)}
+_PATIENCE_S = 20
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningBroker]:
+    with broker(tmp_path, properties=PROPERTIES) as running:
+        yield running
+
+
+def create(running: RunningBroker, name: str, config: Mapping[str, str] = COUNTED) -> None:
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    admin.create_topics([NewTopic(name, 1, config=dict(config))])[name].result(10)
+
+
+def send(running: RunningBroker, topic: str, minutes: list[int], **settings: str) -> None:
+    producer = Producer({"bootstrap.servers": running.bootstrap, **settings})
+    for n, minute in enumerate(minutes):
+        producer.produce(topic, b"%d" % n, timestamp=START_MS + minute * MINUTE_MS)
+    assert producer.flush(10) == 0
+
+
+def counted(running: RunningBroker) -> list[Appended]:
+    """All that brokers counted, oldest first."""
+    consumer = Consumer(
+        {"bootstrap.servers": running.bootstrap, "group.id": "t", "enable.partition.eof": True}
+    )
+    try:
+        if COUNTS_TOPIC not in consumer.list_topics(timeout=10).topics:
+            return []
+        consumer.assign([TopicPartition(COUNTS_TOPIC, 0, 0)])
+        events = []
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            event = event_from_json(message.value())
+            if isinstance(event, Appended):
+                events.append(event)
+        return events
+    finally:
+        consumer.close()
+
+
+def counted_until(running: RunningBroker, topic: str, end: int) -> list[Appended]:
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
+        events = [each for each in counted(running) if each.topic == topic]
+        if events and events[-1].end >= end:
+            return events
+        assert time.monotonic() < deadline_s, events
+        time.sleep(0.05)
+
+
+def runs(events: list[Appended]) -> list[tuple[int, int, int]]:
+    return [
+        (start, end, (bucket - START_MS) // MINUTE_MS) for each in events for start, end, bucket in each.runs
+    ]
+
+
+def test_broker_counts_records_by_the_minute_of_their_timestamps(running: RunningBroker) -> None:
+    create(running, "clicks")
+    create(running, "taps", {})
+    send(running, "taps", [0])
+    send(running, "clicks", [0, 0, 1, 0])
+    (event,) = counted_until(running, "clicks", 4)
+    assert (event.source, event.tier, event.partition, event.start, event.end) == (
+        "broker-1",
+        "broker",
+        0,
+        0,
+        4,
+    )
+    assert runs([event]) == [(0, 2, 0), (2, 3, 1), (3, 4, 0)]
+    send(running, "clicks", [1])
+    assert runs(counted_until(running, "clicks", 5))[-1] == (4, 5, 1)
+    assert {each.topic for each in counted(running)} == {"clicks"}
+    assert event.topic_id == TopicIds(KafkaCluster(running.bootstrap)).of("clicks")
+
+
+def test_topic_of_counts_is_made_with_its_settings(running: RunningBroker) -> None:
+    # As a counted producer has it made: by asking for it.
+    send(running, COUNTS_TOPIC, [])
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    producer = Producer({"bootstrap.servers": running.bootstrap})
+    producer.produce(COUNTS_TOPIC, b"{}", b"key")
+    assert producer.flush(10) == 0
+    resource = ConfigResource(ConfigResource.Type.TOPIC, COUNTS_TOPIC)
+    (answer,) = admin.describe_configs([resource]).values()
+    settings = {name: each.value for name, each in answer.result(10).items()}
+    wanted = ("acks.fsync", "cleanup.policy", "message.timestamp.type")
+    assert [settings[name] for name in wanted] == ["true", "compact", "LogAppendTime"]
+
+
+def test_broker_counts_a_transaction_once_it_is_decided(running: RunningBroker) -> None:
+    create(running, "paid")
+    producer = Producer({"bootstrap.servers": running.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10)
+    for commit in (True, False, True):
+        producer.begin_transaction()
+        producer.produce("paid", b"x", timestamp=START_MS)
+        producer.produce("paid", b"y", timestamp=START_MS)
+        producer.flush(10)
+        if commit:
+            producer.commit_transaction(10)
+        else:
+            producer.abort_transaction(10)
+    # Two records and a marker, three times.
+    assert runs(counted_until(running, "paid", 8)) == [(0, 2, 0), (6, 8, 0)]
+
+
+def test_broker_goes_on_counting_where_it_ended(tmp_path: Path) -> None:
+    with broker(tmp_path, properties=PROPERTIES) as running:
+        create(running, "clicks")
+        send(running, "clicks", [0, 0])
+        counted_until(running, "clicks", 2)
+    with broker(tmp_path, properties=PROPERTIES) as running:
+        send(running, "clicks", [0])
+        events = counted_until(running, "clicks", 3)
+    assert runs(events) == [(0, 2, 0), (2, 3, 0)]
+    assert len({each.instance for each in events}) == 2
+
+
+def test_broker_counts_again_where_its_log_was_cut(tmp_path: Path) -> None:
+    with broker(tmp_path, properties=PROPERTIES) as running:
+        create(running, "clicks")
+        send(running, "clicks", [0])
+        kept = (tmp_path / "clicks-0" / f"{0:020}.log").stat().st_size
+        send(running, "clicks", [0, 0])
+        counted_until(running, "clicks", 3)
+    lose_power(tmp_path / "clicks-0", kept)
+    with broker(tmp_path, properties=PROPERTIES) as running:
+        send(running, "clicks", [5])
+        assert runs(counted_until(running, "clicks", 2))[-1] == (1, 2, 5)
+
+
+def lose_power(folder: Path, size: int) -> None:
+    """What a power failure leaves of a log that was not flushed: the first bytes of it."""
+    log = folder / f"{0:020}.log"
+    with log.open("r+b") as file:
+        file.truncate(size)
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (folder.parent / name).unlink(missing_ok=True)
+    for index in folder.glob("*index"):
+        index.unlink()
+
+
+def test_broker_counts_many_buckets_in_parts(running: RunningBroker) -> None:
+    create(running, "clicks")
+    send(running, "clicks", [n % 2 for n in range(2_500)])
+    events = counted_until(running, "clicks", 2_500)
+    assert [(each.start, each.end) for each in events[:2]] == [(0, 1_000), (1_000, 2_000)] or len(events) > 3
+    assert runs(events) == [(n, n + 1, n % 2) for n in range(2_500)]
+    assert all(len(json.dumps(each.runs)) < 60_000 for each in events)
