@@ -31,6 +31,7 @@ _MAYBE_THERE = frozenset(
     }
 )
 """Errors after which a broker may have the record: the request went out, and no clear answer came back."""
+_NO_TIMESTAMP = 0  # librdkafka's TIMESTAMP_NOT_AVAILABLE
 _AGAIN_S = 60.0
 """How long counts rest after they were refused, so that no flush waits for them each time."""
 _PATIENCE_S = 5.0
@@ -120,7 +121,12 @@ class CountedProducer:
         return self._name
 
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> Any:
-        """As the producer's own; the record is counted once its delivery is reported."""
+        """As the producer's own; the record is counted once its delivery is reported.
+
+        Topics of brokers and of Headwater itself, whose names begin with two underscores, are not counted.
+        """
+        if topic.startswith("__"):
+            return self._producer.produce(topic, *args, **kwargs)
         args, kwargs = self._with_callback(args, kwargs)
         result = self._producer.produce(topic, *args, **kwargs)
         with self._lock:
@@ -132,6 +138,8 @@ class CountedProducer:
         self, topic: str, messages: Sequence[Mapping[str, Any]], *args: Any, **kwargs: Any
     ) -> Any:
         """As the producer's own."""
+        if topic.startswith("__"):
+            return self._producer.produce_batch(topic, messages, *args, **kwargs)
         # Positional arguments after the messages: partition, then callback.
         theirs = (
             kwargs.pop("on_delivery", None)
@@ -141,7 +149,9 @@ class CountedProducer:
         own = [
             {
                 **message,
-                "callback": self._reporting(message.get("callback") or message.get("on_delivery") or theirs),
+                "callback": self._reporting(
+                    message.get("callback") or message.get("on_delivery") or theirs, message.get("timestamp")
+                ),
             }
             for message in messages
         ]
@@ -300,24 +310,28 @@ class CountedProducer:
     def _with_callback(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # The callback is the fourth after the topic: value, key and partition come before it.
+        # After the topic come value, key, partition, callback and timestamp.
+        timestamp_ms = args[4] if len(args) > 4 else kwargs.get("timestamp")
         if len(args) > 3:
-            return (*args[:3], self._reporting(args[3]), *args[4:]), kwargs
+            return (*args[:3], self._reporting(args[3], timestamp_ms), *args[4:]), kwargs
         theirs = kwargs.pop("callback", None) or kwargs.pop("on_delivery", None)
-        return args, {**kwargs, "on_delivery": self._reporting(theirs)}
+        return args, {**kwargs, "on_delivery": self._reporting(theirs, timestamp_ms)}
 
-    def _reporting(self, theirs: Delivered | None) -> Delivered:
-        if theirs is None:
-            return self._report
+    def _reporting(self, theirs: Delivered | None, timestamp_ms: int | None) -> Delivered:
+        sent_ms = timestamp_ms or self._now_ms()
 
         def report(error: Any, message: Any) -> None:
-            self._report(error, message)
-            theirs(error, message)
+            self._report(error, message, sent_ms)
+            if theirs is not None:
+                theirs(error, message)
 
         return report
 
-    def _report(self, error: Any, message: Any) -> None:
-        topic, timestamp_ms = message.topic(), message.timestamp()[1]
+    def _report(self, error: Any, message: Any, sent_ms: int) -> None:
+        kind, timestamp_ms = message.timestamp()
+        if kind == _NO_TIMESTAMP:  # as of a record that failed
+            timestamp_ms = sent_ms
+        topic = message.topic()
         with self._lock:
             if error is not None:
                 self._tally.refused(topic, timestamp_ms, uncertain=error.name() in _MAYBE_THERE)

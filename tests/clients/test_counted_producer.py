@@ -65,6 +65,8 @@ def test_counted_counts_what_was_acknowledged_with_its_offsets(running: RunningB
                 timestamp=start_ms + n * 1200,  # 50 a minute
                 on_delivery=lambda error, message: seen.append((message.topic(), message.offset())),
             )
+        producer.produce("__internal", b"not counted")
+        producer.produce_batch("__internal", [{"value": b"not counted"}])
         assert producer.flush(10) == 0
     counts, source = events(running, "web-1")
     assert len(seen) == 100  # their own callback is called, and for their own records alone
@@ -78,6 +80,7 @@ def test_counted_counts_what_was_acknowledged_with_its_offsets(running: RunningB
     ]
     assert source is not None
     assert source.closed
+    assert list(source.topics) == ["clicks"]
     assert source.topics["clicks"].acknowledged == source.topics["clicks"].sent == 100
 
 
@@ -160,6 +163,22 @@ def test_counted_without_acknowledgements_counts_without_offsets(running: Runnin
         producer.flush(10)
     counts, _ = events(running, "unsure")
     assert [(each.acknowledged, each.ranges) for each in counts.values()] == [(1, {})]
+
+
+def test_counted_records_of_which_nothing_is_heard_are_of_the_bucket_that_they_were_sent_with() -> None:
+    start_ms = 1_357_034_400_000
+    producer = counted(
+        Producer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 300, "log_level": 0})
+    )
+    producer.produce("clicks", b"x", timestamp=start_ms)
+    producer.produce("clicks", b"x", b"key", 0, None, start_ms + MINUTE_MS)
+    producer._producer.flush(10)
+    counts = producer._tally.take("web", "a")
+    producer._closed = True
+    assert [(each.bucket_start_ms, each.uncertain) for each in counts] == [
+        (start_ms, 1),
+        (start_ms + MINUTE_MS, 1),
+    ]
 
 
 def test_counted_wrong_arguments_are_told() -> None:
