@@ -82,6 +82,13 @@ def ship(
     compression: Annotated[
         str, typer.Option(metavar="NAME", help="none, gzip, snappy, lz4 or zstd.")
     ] = "lz4",
+    counts: Annotated[
+        bool,
+        typer.Option(
+            "--counts",
+            help="Publish how many lines of each minute were acknowledged, for headwater audit --counts.",
+        ),
+    ] = False,
     spool_mb: Annotated[
         int, typer.Option(metavar="N", min=1, help="The most of syslog that may wait on disk.")
     ] = 1024,
@@ -160,6 +167,7 @@ def ship(
         framing,
         chosen,
         compression,
+        counts,
         spool_mb,
         home,
         json_output,
@@ -176,6 +184,7 @@ def _run(
     framing: "Framing",
     name: str,
     compression: str,
+    counts: bool,
     spool_mb: int,
     home: Path,
     json_output: bool,
@@ -196,7 +205,7 @@ def _run(
         if is_pattern(path) and matches_nothing(pattern):
             _say(f"no file matches {path}" + ("" if once else "; what comes to do so is shipped"))
     folder = own_folder(home, name, topic)
-    options = ShipOptions(patterns, topic, name, folder, once, from_end, framing, compression)
+    options = ShipOptions(patterns, topic, name, folder, once, from_end, framing, compression, counts)
     try:
         spool = Spool(folder / "spool", spool_mb << 20)
     except OSError as error:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from headwater.ship.brokers import Brokers
 from headwater.ship.errors import ProducerLostError, ShipError, StoppedError
+from headwater_client import CountedProducer, counted
 
 QUEUE_BYTES = 64 << 20
 QUEUE_MESSAGES = 100_000
@@ -16,6 +17,7 @@ _POLL_S = 0.1
 _QUIET_S = 5.0
 _REPEAT_S = 30.0
 _PROGRESS_BYTES = 65_536
+_LAST_S = 1.0
 # After these a new producer starts from what is saved: the brokers forgot the old one, it no longer knows what they
 # have, or they now refuse batches as large or records as old as they took before.
 _STARTS_AGAIN = (
@@ -45,6 +47,7 @@ class Sender:
         limit_bytes: int,
         stop: Event,
         say: Callable[[str], None],
+        counts_as: str | None = None,
         meanwhile: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +59,7 @@ class Sender:
             limit_bytes: The most that a batch of the topic may have.
             stop: Set when the shipper is to stop.
             say: Takes a sentence for people.
+            counts_as: What the sender is called in an audit by counts; None: it publishes none.
             meanwhile: Is called many times a second while it waits for the brokers; it must not send.
             monotonic: A clock.
         """
@@ -68,7 +72,7 @@ class Sender:
         self._silent = False
         self._sent = self._answered = 0
         self.failure: KafkaError | None = None
-        self._producer = Producer(
+        producer = Producer(
             {
                 **brokers.client_properties(),
                 "client.id": "headwater-ship",
@@ -88,6 +92,7 @@ class Sender:
                 "error_cb": _ignore_transient,
             }
         )
+        self._producer = producer if counts_as is None else counted(producer, name=counts_as)
 
     def send(
         self,
@@ -181,7 +186,10 @@ class Sender:
     def close(self) -> None:
         """Gives up what is still queued."""
         self._producer.purge()
-        self._producer.flush(1)
+        if isinstance(self._producer, CountedProducer):
+            self._producer.end(_LAST_S)  # says that of the records that are given up nothing is known
+        else:
+            self._producer.flush(_LAST_S)
 
     def _complain(self) -> None:
         now = self._monotonic()

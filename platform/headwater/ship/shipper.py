@@ -54,6 +54,7 @@ class ShipOptions:
         from_end: Leave out what is in the files at the first look.
         framing: How the files are divided.
         compression: Of the batches, as Kafka names it.
+        counts: Whether it publishes how many lines the brokers acknowledged, as counted producers do.
         poll_s: How long to wait when there was nothing to read.
         scan_s: How often to look for files.
         save_s: How often progress is saved.
@@ -68,6 +69,7 @@ class ShipOptions:
     from_end: bool = False
     framing: Framing = field(default_factory=Lines)
     compression: str = "lz4"
+    counts: bool = False
     poll_s: float = 0.2
     scan_s: float = 1.0
     save_s: float = 1.0
@@ -200,6 +202,7 @@ class Shipper:
             limit_bytes=limit,
             stop=self._stop,
             say=self._say,
+            counts_as=options.name.replace("/", "_") if options.counts else None,
             meanwhile=self._open_new,
         )
         self._saving = 0
