@@ -20,7 +20,7 @@ from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.storage.home import Home
 
 _PLACES = ("_topic", "_partition", "_offset")
-_ROW = "_row"
+_ROW, _INGEST = "_row", "__ingest_"
 _SIDES = {"table": "", "quarantine": QUARANTINE_SUFFIX, "late": LATE_SUFFIX}
 
 
@@ -91,7 +91,8 @@ def _batches(entry: LedgerEntry, topic: str) -> list[Batch]:
 def _rows(home: Home, table: str, topic: str) -> dict[str, dict[int, Held]]:
     rows: dict[str, dict[int, Held]] = {}
     for place, suffix in _SIDES.items():
-        path = home.table(table + suffix)
+        # What a topic is read into shares the side tables of the job that it feeds.
+        path = home.table(table.partition(_INGEST)[0] + suffix if suffix else table)
         if not has_versions(path):
             continue
         with reading(path):
