@@ -27,6 +27,7 @@ def counts(
     grace: str = "1 minute",
     home: Path | str | None = None,
     bootstrap: str | None = None,
+    mirrors: Sequence[str] = (),
 ) -> list[TopicAudit]:
     """Compares topics with what their producers counted and with what tables hold, and keeps it in `audit.counts`.
 
@@ -36,20 +37,23 @@ def counts(
         grace: How long after its end a bucket counts as open.
         home: The home; by default `$HEADWATER_HOME`, else `.headwater`.
         bootstrap: The brokers, or a cluster of the settings; by default those of the home's running stack.
+        mirrors: Clusters of the settings that topics are mirrored into; the mirrored topics are audited, too.
 
     Raises:
         JobDefinitionError: `bucket` or `grace` is no duration.
-        UsageError: There is no such topic, or it was counted in buckets of another width.
+        UsageError: There is no such topic or cluster, or a topic was counted in buckets of another width.
         UserError: No brokers are known.
         RefusedError: The brokers and this client do not come together.
         UnavailableError: The brokers do not answer.
     """
     folder = Path(home or os.environ.get("HEADWATER_HOME") or ".headwater")
+    clusters = Clusters(folder, bootstrap)
     audit = CountsAudit(
         Home(folder),
-        Clusters(folder, bootstrap).require_default(),
+        clusters.require_default(),
         bucket_ms=round(parse_duration(bucket).total_seconds() * 1000),
         grace_ms=round(parse_duration(grace).total_seconds() * 1000),
         now_ms=lambda: round(time.time() * 1000),
+        mirrors=[clusters.named(each) for each in mirrors],
     )
     return audit.run(topics)

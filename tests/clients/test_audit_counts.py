@@ -1,37 +1,24 @@
 """`headwater audit --counts` over our broker, real producers and tables at rest: each fault is named, without Spark."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 import headwater as hw
+from audited_clicks import START_MS, TABLE, audit_one, commit, send, send_uncounted, words
 from headwater.cli import main
-from headwater.running.counts import CountsAudit, TopicAudit
 from headwater_broker.testing import RunningBroker, broker
 from headwater_client import COUNTS_TOPIC, CountedProducer, counted
-from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.counts.at_rest import held_by_partition
 from headwater_streams.ledger.counts.store import COUNTS_TABLE
-from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
-
-START_MS = 1_357_034_400_000  # 2013-01-01T10:00:00Z
-MINUTE_MS = 60_000
-LATER_MS = START_MS + 10**12  # later than the clock of the machine
-TABLE = "silver.clicks"
-_ROWS = {
-    "_topic": pa.string(),
-    "_partition": pa.int32(),
-    "_offset": pa.int64(),
-    "_batch": pa.int64(),
-    "_generation": pa.int32(),
-}
+from mirrored_topics import make_topic
 
 
 @pytest.fixture
@@ -40,71 +27,15 @@ def running() -> Iterator[RunningBroker]:
         yield running
 
 
-def send(running: RunningBroker, numbers: Sequence[int], name: str = "web-1") -> None:
-    """Counted records, ten a minute."""
-    with counted(Producer({"bootstrap.servers": running.bootstrap}), name=name) as producer:
-        for n in numbers:
-            producer.produce("clicks", b"%d" % n, timestamp=START_MS + n * 6_000)
-
-
-def send_uncounted(running: RunningBroker, n: int, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": running.bootstrap})
-    producer.produce("clicks", value, timestamp=START_MS + n * 6_000)
-    assert producer.flush(10) == 0
-
-
-def commit(home: Home, start: int, end: int, *, batch: int, lacking: Sequence[int] = ()) -> None:
-    """A batch of a row job, whose table lacks some of the rows that its commit says."""
-    terms: Mapping[str, int] = {
-        "read": end - start,
-        "written": end - start,
-        "filtered": 0,
-        "duplicate": 0,
-        "quarantined": 0,
-    }
-    entry = LedgerEntry(
-        job="clicks",
-        generation=1,
-        batch=batch,
-        table=TABLE,
-        kind="row",
-        sources=(SourceRange(input="clicks", topic="clicks", ranges={"clicks": {0: (start, end)}}),),
-        accounting={"clicks": terms},
-        partitions={"clicks": {0: terms}},
-    )
-    rows = [
-        {"_topic": "clicks", "_partition": 0, "_offset": n, "_batch": batch, "_generation": 1}
-        for n in range(start, end)
-        if n not in lacking
-    ]
-    write_deltalake(
-        str(home.table(TABLE)),
-        pa.Table.from_pylist(rows, schema=pa.schema(_ROWS)),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
-    )
-
-
-def audit(home: Home, running: RunningBroker, *, now_ms: int = LATER_MS) -> TopicAudit:
-    cluster = KafkaCluster(running.bootstrap)
-    of_counts = CountsAudit(home, cluster, bucket_ms=MINUTE_MS, grace_ms=MINUTE_MS, now_ms=lambda: now_ms)
-    (found,) = of_counts.run(["clicks"])
-    return found
-
-
-def words(found: TopicAudit) -> list[str]:
-    return [each.words for each in found.verdicts]
-
-
 def test_audit_of_counts_that_agree_is_complete(running: RunningBroker, tmp_path: Path) -> None:
     home = Home(tmp_path)
     send(running, range(20))
     commit(home, 0, 12, batch=0)
-    found = audit(home, running)
+    found = audit_one(home, running)
     assert words(found) == ["complete", "still open 8"]  # the job has not read the rest
     assert found.ok
     commit(home, 12, 20, batch=1)
-    found = audit(home, running)
+    found = audit_one(home, running)
     assert (words(found), found.findings, found.notes) == (["complete", "complete"], (), ())
     assert [(c.tier, c.where, c.count) for c in found.verdicts[1].counts] == [
         ("producer", "web-1", 10),
@@ -118,7 +49,7 @@ def test_audit_of_counts_names_rows_that_a_table_lost(running: RunningBroker, tm
     home = Home(tmp_path)
     send(running, range(20))
     commit(home, 0, 20, batch=0, lacking=[13, 14])
-    found = audit(home, running)
+    found = audit_one(home, running)
     assert words(found) == ["complete", "missing 2"]
     assert found.findings == (
         "clicks 2013-01-01T10:01:00Z: 2 records are missing at table silver.clicks: offsets clicks 0 [13, 15)",
@@ -129,9 +60,9 @@ def test_audit_of_counts_tells_a_doubled_record_from_an_uncounted_one(
     running: RunningBroker, tmp_path: Path
 ) -> None:
     send(running, range(20))
-    send_uncounted(running, 3, b"3")  # equal to one that was counted: sent again
-    send_uncounted(running, 15, b"another")
-    found = audit(Home(tmp_path), running)
+    # The first is equal to one that was counted: it was sent again.
+    send_uncounted(running, {3: b"3", 15: b"another"})
+    found = audit_one(Home(tmp_path), running)
     assert words(found) == ["doubled 1", "uncounted 1"]
     assert found.findings == (
         "clicks 2013-01-01T10:00:00Z: 1 record stands there more than once at broker: offsets clicks 0 [20, 21)",
@@ -151,7 +82,7 @@ def test_audit_of_counts_names_a_producer_that_died_before_it_counted(
         producer.produce("clicks", b"%d" % n, timestamp=START_MS + n * 6_000)
     producer._producer.flush(10)  # and nothing is said of them
     producer._closed = True
-    found = audit(Home(tmp_path), running)
+    found = audit_one(Home(tmp_path), running)
     assert words(found) == ["complete", "uncounted 3"]
     assert "perhaps of web-2, which was not heard of since" in found.findings[0]
 
@@ -164,25 +95,25 @@ def test_audit_of_counts_is_open_while_a_producer_may_still_speak(
     producer = CountedProducer(client, name="web-1", clock=lambda: times[0])
     producer.produce("clicks", b"x", timestamp=START_MS)
     producer._producer.flush(10)
-    found = audit(Home(tmp_path), running, now_ms=START_MS + 1_000)
+    found = audit_one(Home(tmp_path), running, now_ms=START_MS + 1_000)
     assert words(found) == ["still open 1"]
     times[0] += 5
     producer.end()
-    assert words(audit(Home(tmp_path), running)) == ["complete"]
+    assert words(audit_one(Home(tmp_path), running)) == ["complete"]
 
 
 def test_audit_of_counts_knows_what_retention_removed(running: RunningBroker, tmp_path: Path) -> None:
     home = Home(tmp_path)
     send(running, range(20))
-    audit(home, running)
+    audit_one(home, running)
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
     for future in admin.delete_records([TopicPartition("clicks", 0, 12)]).values():
         future.result(10)
     send(running, range(20, 25), "web-2")
-    found = audit(home, running)
+    found = audit_one(home, running)
     assert (words(found), found.notes) == (["complete"] * 3, ())
     files = set(DeltaTable(str(home.table(COUNTS_TABLE))).file_uris())
-    audit(home, running)  # nothing has changed
+    audit_one(home, running)  # nothing has changed
     assert set(DeltaTable(str(home.table(COUNTS_TABLE))).file_uris()) == files
 
 
@@ -191,12 +122,12 @@ def test_audit_of_counts_says_what_was_removed_before_it_looked(
 ) -> None:
     home = Home(tmp_path)
     send(running, range(5))
-    audit(home, running)
+    audit_one(home, running)
     send(running, range(5, 15), "web-2")
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
     for future in admin.delete_records([TopicPartition("clicks", 0, 8)]).values():
         future.result(10)
-    found = audit(home, running)
+    found = audit_one(home, running)
     assert found.notes == ("clicks 0: offsets [5, 8) were removed before they were counted",)
     assert found.ok
 
@@ -205,9 +136,9 @@ def test_audit_of_counts_passes_over_what_is_no_count(running: RunningBroker, tm
     send(running, range(10))
     producer = Producer({"bootstrap.servers": running.bootstrap})
     for value in (b"hello", b'{"headwater_counts":9}'):
-        producer.produce(COUNTS_TOPIC, value)
+        producer.produce(COUNTS_TOPIC, value, key=value)
     producer.flush(10)
-    found = audit(Home(tmp_path), running)
+    found = audit_one(Home(tmp_path), running)
     assert found.ok
     assert [note.partition(" offset ")[2].partition(" ")[2] for note in found.notes] == [
         "is no JSON",
@@ -233,6 +164,7 @@ def test_audit_counts_command(
     assert main([*arguments, "clocks"]) == 2
     assert "there is no topic clocks" in capsys.readouterr().err
     assert main([*arguments, "--bucket", "soon"]) == 2
+    assert main([*arguments, "--mirror", "nowhere"]) == 2
     assert main([*arguments, "--bucket", "5 minutes"]) == 2
     assert "was counted in buckets of 60 s" in capsys.readouterr().err
     assert main(["audit", "--all", "--home", str(tmp_path)]) == 2
@@ -244,3 +176,13 @@ def test_rows_at_rest_name_what_stands_twice_but_not_the_rows_of_one_record() ->
     held = held_by_partition(pa.table(dict(zip(("_partition", "_offset", "_row"), columns, strict=True))))
     assert (list(held[0].offsets), list(held[0].again)) == ([(5, 7)], [(6, 7)])
     assert (list(held[1].offsets), list(held[1].again)) == ([(9, 10)], [])
+
+
+def test_audit_of_counts_says_which_settings_its_topic_lacks(running: RunningBroker, tmp_path: Path) -> None:
+    make_topic(running.bootstrap, COUNTS_TOPIC)  # as brokers make a topic that they do not know
+    send(running, range(10))
+    (note,) = audit_one(Home(tmp_path), running).notes
+    assert note == (
+        "__headwater_counts loses counts by its retention, or does not show whose clock is wrong: headwater topics "
+        "alter __headwater_counts --config cleanup.policy=compact --config message.timestamp.type=LogAppendTime"
+    )

@@ -12,13 +12,17 @@ from headwater_streams.ledger.counts import (
     Findings,
     Heard,
     Held,
+    MirrorFacts,
     TableFacts,
     TopicLog,
+    check_mirror,
     check_producers,
     check_table,
+    mirror_facts,
     verdicts,
 )
 from headwater_streams.ledger.counts.facts import Mark
+from headwater_streams.sources.mirrored import Runs
 
 START_MS = 1_357_034_400_000
 NEXT_MS = START_MS + 60_000
@@ -136,16 +140,58 @@ def test_record_is_judged_once_each_living_producer_has_spoken_since() -> None:
     assert said(log((0, 3, START_MS), marks=just_now), claims, now_ms) == []
 
 
-def test_what_a_broker_appended_and_lost_is_missing_of_producers_that_do_not_count() -> None:
-    appended = Appended(
-        source="broker-1", instance="7", tier="broker", topic="clicks", partition=0, start=0, end=5,
-        runs=[(0, 5, START_MS)],
-    )  # fmt: skip
-    assert said(log((0, 3, START_MS), end=5), Claims(appended=[appended])) == [
-        "clicks 2013-01-01T10:00:00Z: 2 records are missing at broker (broker-1): offsets clicks 0 [3, 5)"
+def counted_by_broker(*runs: tuple[int, int, int], instance: str = "7", bucket_ms: int = 60_000) -> Appended:
+    return Appended(
+        source="broker-1",
+        instance=instance,
+        tier="broker",
+        topic="clicks",
+        partition=0,
+        start=runs[0][0],
+        end=runs[-1][1],
+        bucket_ms=bucket_ms,
+        runs=runs,
+    )
+
+
+LOST = "clicks 2013-01-01T10:00:00Z: 2 records are missing at broker (broker-1): offsets clicks 0 [3, 5)"
+
+
+@pytest.mark.parametrize(
+    ("of", "appended", "expected"),
+    [
+        (log((0, 5, START_MS)), [counted_by_broker((0, 5, START_MS))], []),
+        (log((0, 3, START_MS), end=5), [counted_by_broker((0, 5, START_MS))], [LOST]),  # a hole
+        (log((0, 3, START_MS)), [counted_by_broker((0, 5, START_MS))], [LOST]),  # cut
+        (log((0, 3, START_MS)), [counted_by_broker((0, 5, START_MS), bucket_ms=3_600_000)], [LOST]),
+        # Cut, and its offsets were given away again: to records of another bucket, and of the same one.
+        (log((0, 3, START_MS), (3, 5, NEXT_MS)), [counted_by_broker((0, 5, START_MS))], [LOST]),
+        (
+            log((0, 9, START_MS)),
+            [counted_by_broker((0, 5, START_MS)), counted_by_broker((3, 9, START_MS), instance="8")],
+            [LOST],
+        ),
+        (log((0, 3, START_MS), compacted=True), [counted_by_broker((0, 5, START_MS))], []),
+    ],
+)
+def test_what_a_broker_appended_and_lost_is_missing_of_producers_that_do_not_count(
+    of: TopicLog, appended: list[Appended], expected: list[str]
+) -> None:
+    assert said(of, Claims(appended=appended)) == expected
+    both = Claims([claim(0, 5)], [source()], appended=appended)
+    assert len([each for each in said(of, both) if "missing" in each]) == len(expected)  # and not once more
+
+
+def test_what_a_broker_appended_is_a_tier_in_the_buckets_of_the_audit() -> None:
+    found, half = (
+        Findings("clicks"),
+        counted_by_broker((0, 2, START_MS), (2, 3, START_MS + 30_000), bucket_ms=30_000),
+    )
+    check_producers(found, log((0, 3, START_MS)), Claims(appended=[half]), LATER_MS)
+    assert [(c.tier, c.where, c.count) for c in found.counts] == [
+        ("appended", "broker-1", 3),
+        ("broker", "", 3),
     ]
-    both = Claims([claim(0, 5)], [source()], appended=[appended])
-    assert len(said(log((0, 3, START_MS), end=5), both)) == 1  # and not once more
 
 
 def table(
@@ -232,3 +278,49 @@ def test_bucket_is_open_until_its_grace_is_over_and_while_a_job_has_not_read_it(
     check_table(found, of, table(Batch(0, 0, 4, terms(read=4, written=4)), offsets=[(0, 4)]))
     words = [each.words for each in verdicts(found, bucket_ms=60_000, now_ms=LATER_MS, grace_ms=0)]
     assert words == ["complete", "still open 1"]
+
+
+def mirrored(
+    *runs: tuple[int, int], offsets: tuple[int, int], start: int = 0, compacted: bool = False
+) -> MirrorFacts:
+    """A mirror that has records at these offsets of its own, and what it keeps of where they first stood."""
+    there = {0: [BucketRun(*offsets, START_MS)]}
+    copy = TopicLog("east:clicks", 60_000, there, {0: (start, offsets[1])}, (), compacted)
+    return mirror_facts("east", copy, {0: Runs(runs)})
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (mirrored((0, 0), offsets=(0, 5)), []),
+        (mirrored((0, 0), offsets=(0, 3)), []),  # the rest is not copied yet
+        (mirrored((0, 2), offsets=(0, 3)), []),  # what stood before had expired
+        (mirrored((0, 0), offsets=(2, 5), start=2), []),  # as some of it there
+        (
+            mirrored((0, 0), (2, 3), offsets=(0, 4)),
+            ["clicks 2013-01-01T10:00:00Z: 1 record is missing at mirror east: offsets clicks 0 [2, 3)"],
+        ),
+        (
+            mirrored((0, 0), (3, 1), offsets=(0, 5)),
+            [
+                (
+                    "clicks 2013-01-01T10:00:00Z: 2 records stand there more than once at mirror east: offsets "
+                    "clicks 0 [1, 3)"
+                ),
+            ],
+        ),
+        (mirrored((0, 0), (2, 3), offsets=(0, 4), compacted=True), []),
+        (mirrored(offsets=(0, 5)), []),  # nothing is known of it
+    ],
+)
+def test_mirror_against_the_log(facts: MirrorFacts, expected: list[str]) -> None:
+    found = Findings("clicks")
+    check_mirror(found, log((0, 5, START_MS)), facts)
+    assert [str(each) for each in found.findings] == expected
+
+
+def test_records_between_runs_that_the_origin_has_no_more_are_not_missing_at_the_mirror() -> None:
+    found = Findings("clicks")
+    check_mirror(found, log((0, 2, START_MS), (3, 5, START_MS)), mirrored((0, 0), (2, 3), offsets=(0, 4)))
+    assert found.findings == []
+    assert [(c.tier, c.where, c.count, c.open) for c in found.counts] == [("mirror", "east", 4, 0)]

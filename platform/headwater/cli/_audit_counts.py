@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headwater_streams.ledger.counts import BucketVerdict
 
 _DEFAULT = "1 minute"
-_TIERS = ("producer", "broker", "mirror", "input", "table", "quarantine", "late", "duplicate")
+_TIERS = ("producer", "appended", "broker", "mirror", "input", "table", "quarantine", "late", "duplicate")
 
 
 def audit_counts(
@@ -27,6 +27,7 @@ def audit_counts(
     *,
     bucket: str | None,
     grace: str | None,
+    mirrors: Sequence[str],
     every: bool,
     as_json: bool,
 ) -> None:
@@ -38,6 +39,7 @@ def audit_counts(
         bootstrap: What --bootstrap names.
         bucket: How wide a bucket is, as it was typed.
         grace: How long after its end a bucket is open, as it was typed.
+        mirrors: Clusters that topics are mirrored into.
         every: Whether each bucket is printed.
         as_json: Whether JSON is printed.
 
@@ -49,7 +51,12 @@ def audit_counts(
 
     try:
         audits = counts(
-            topics, bucket=bucket or _DEFAULT, grace=grace or _DEFAULT, home=home, bootstrap=bootstrap
+            topics,
+            bucket=bucket or _DEFAULT,
+            grace=grace or _DEFAULT,
+            home=home,
+            bootstrap=bootstrap,
+            mirrors=mirrors,
         )
     except JobDefinitionError as error:
         raise UsageError(str(error)) from error
@@ -94,9 +101,9 @@ def _print(audits: "Sequence[TopicAudit]", *, every: bool) -> None:
     ]
     if rows:
         print_table(["topic", "bucket", "records", "status"], rows, empty="")
+    for sentence in dict.fromkeys(each for audit in audits for each in (*audit.notes, *audit.findings)):
+        print_line(sentence)
     for audit in audits:
-        for sentence in (*audit.notes, *audit.findings):
-            print_line(sentence)
         complete = sum(each.status == "complete" for each in audit.verdicts)
         print_line(f"{audit.topic}: {complete:,} of {quantity(len(audit.verdicts), 'bucket')} complete")
     if not audits:

@@ -51,6 +51,14 @@ def audit(
             show_default=False,
         ),
     ] = None,
+    mirrors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mirror",
+            metavar="CLUSTER",
+            help="A [cluster.NAME] of the settings that topics are mirrored into. May be repeated.",
+        ),
+    ] = None,
     every_bucket: Annotated[
         bool, typer.Option("--all", help="Print each bucket, not only those that are not complete.")
     ] = False,
@@ -75,17 +83,25 @@ def audit(
       headwater audit silver.departures --json
       headwater audit --counts
       headwater audit --counts departures --all
+      headwater audit --counts --mirror east
     """
     if counts:
         from headwater.cli._audit_counts import audit_counts
 
         audit_counts(
-            home, tables or [], bootstrap, bucket=bucket, grace=grace, every=every_bucket, as_json=json_output
+            home,
+            tables or [],
+            bootstrap,
+            bucket=bucket,
+            grace=grace,
+            mirrors=mirrors or [],
+            every=every_bucket,
+            as_json=json_output,
         )
         return
-    if bucket or grace or every_bucket or bootstrap:
+    if bucket or grace or every_bucket or bootstrap or mirrors:
         raise UsageError(
-            "--bucket, --grace, --all and --bootstrap belong to --counts: add it, or leave them out"
+            "--bucket, --grace, --mirror, --all and --bootstrap belong to --counts: add it, or leave them out"
         )
     from headwater_streams.ledger.audit import audit_home, removed_tables
     from headwater_streams.storage.home import Home

@@ -117,8 +117,19 @@ def topic_names(cluster: KafkaCluster) -> list[str]:
         return sorted(first_metadata(consumer, cluster, complaints, _TIMEOUT_S).topics)
 
 
-def cleanup_policy(cluster: KafkaCluster, topic: str) -> str:
-    """A topic's `cleanup.policy`, `delete`, `compact` or both; `delete` where this client may not know.
+def cluster_id(cluster: KafkaCluster) -> str | None:
+    """The id that a cluster gave itself; None where its brokers give none.
+
+    Raises:
+        RefusedError: A broker and this client do not come together.
+        UnavailableError: The broker does not answer, or none is named.
+    """
+    with _asking(cluster) as (consumer, complaints):
+        return first_metadata(consumer, cluster, complaints, _TIMEOUT_S).cluster_id or None
+
+
+def topic_settings(cluster: KafkaCluster, topic: str) -> dict[str, str]:
+    """A topic's settings; none where this client may not know them.
 
     Raises:
         RefusedError: The client does not take its settings.
@@ -127,9 +138,9 @@ def cleanup_policy(cluster: KafkaCluster, topic: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, cluster.bare(topic))
     try:
         (answer,) = admin.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
-        return str(answer.result()["cleanup.policy"].value)
-    except (KafkaException, KeyError):
-        return "delete"
+        return {name: str(entry.value) for name, entry in answer.result().items()}
+    except KafkaException:
+        return {}
 
 
 def partitions(cluster: KafkaCluster, topic: str) -> dict[int, tuple[int, int]]:

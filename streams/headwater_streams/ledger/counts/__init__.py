@@ -1,12 +1,13 @@
 """The audit by counts: what each tier saw of a topic, by bucket of the records' timestamps. It needs no Spark.
 
-Tiers stand in the order in which a record passes them: `producer`, `broker`, `mirror`, a job's `input`, and where it
-ends: `table`, `quarantine`, `late`, or as a `duplicate`. Each is compared with the brokers' log, offset by offset
+Tiers stand in the order in which a record passes them: `producer`, `appended` (what brokers counted as they took it),
+`broker` (their log), `mirror`, a job's `input`, and where it ends: `table`, `quarantine`, `late`, or as a `duplicate`.
+Each is compared with the brokers' log, offset by offset
 rather than by sums: a producer says at which offsets it was acknowledged, a commit which offsets it read, and a row
 which one it came of. So a record that is lost and another that is doubled do not make up for each other, and what is
 wrong is named by its offsets.
 
-`facts` is what is known, `producers` and `tables` decide, `findings` says it. None of them opens anything.
+`facts` is what is known, `producers`, `mirrors` and `tables` decide, `findings` says it. None of them opens anything.
 """
 
 from headwater_streams.ledger.counts.facts import (
@@ -19,8 +20,9 @@ from headwater_streams.ledger.counts.facts import (
     TopicLog,
 )
 from headwater_streams.ledger.counts.findings import BucketVerdict, Finding, Findings, TierCount, verdicts
+from headwater_streams.ledger.counts.mirrors import check_mirror, mirror_facts
 from headwater_streams.ledger.counts.producers import check_producers
-from headwater_streams.ledger.counts.tables import check_mirror, check_table
+from headwater_streams.ledger.counts.tables import check_table
 
 __all__ = [
     "Batch",
@@ -37,5 +39,6 @@ __all__ = [
     "check_mirror",
     "check_producers",
     "check_table",
+    "mirror_facts",
     "verdicts",
 ]

@@ -75,13 +75,15 @@ class Claims:
         sources: Those that sent to it, or may have.
         repeats: Offsets, by partition, of records that equal another of the topic in key, value and timestamp. Only
             of those need to be looked at that no producer counted.
-        appended: What brokers counted as they appended it.
+        appended: What brokers counted as they appended it, oldest first, and before the log was looked at.
+        lost: What an earlier look at the log saw, by partition, and is behind its end now.
     """
 
     counts: Sequence[Counts] = ()
     sources: Sequence[Heard] = ()
     repeats: Mapping[int, Stretches] = field(default_factory=dict)
     appended: Sequence[Appended] = ()
+    lost: Mapping[int, Sequence[BucketRun]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,11 @@ class MirrorFacts:
         held: The offsets of the origin that it has, by the origin's partition.
         until: The offset of the origin up to which it was copied, by partition.
         since: The offset of the origin from which it was.
+        is_compacted: Whether older records of a key are removed there.
     """
 
     cluster: str
     held: Mapping[int, Held]
     until: Mapping[int, int]
     since: Mapping[int, int] = field(default_factory=dict)
+    is_compacted: bool = False

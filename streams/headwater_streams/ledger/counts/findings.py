@@ -9,7 +9,9 @@ from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.counts.stretches import Stretches, size
 
-Tier = Literal["producer", "broker", "mirror", "input", "table", "quarantine", "late", "duplicate"]
+Tier = Literal[
+    "producer", "appended", "broker", "mirror", "input", "table", "quarantine", "late", "duplicate"
+]
 Kind = Literal["missing", "doubled", "uncounted", "stray", "clock", "unsent"]
 """What is wrong.
 

@@ -4,7 +4,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from headwater_client.events import Appended, Counts
+from headwater_client.events import Counts, bucket_of
 from headwater_streams.ledger.counts.facts import Claims, Heard, TopicLog
 from headwater_streams.ledger.counts.findings import Finding, Findings, TierCount
 from headwater_streams.ledger.counts.stretches import (
@@ -44,8 +44,8 @@ def check_producers(found: Findings, log: TopicLog, claims: Claims, now_ms: int)
     still_open: _ByBucket = {}
     if claims.counts or claims.sources:
         still_open = _compare(found, log, claims, now_ms)
-        _check_sources(found, claims)
-    _check_appended(found, log, claims.appended)
+        _check_sources(found, claims, now_ms)
+    _check_appended(found, log, claims)
     for bucket, places in sorted(_all(log).items()):
         count = sum(size(pairs) for pairs in places.values())
         open_count = sum(size(pairs) for pairs in still_open.get(bucket, {}).values())
@@ -74,7 +74,7 @@ class _Claimed:
 def _compare(found: Findings, log: TopicLog, claims: Claims, now_ms: int) -> _ByBucket:
     """Finds what is missing, doubled and uncounted; gives the offsets of which it is open."""
     held, claimed = _all(log), _Claimed()
-    said = {each.record.instance for each in claims.sources if _heard_ms(each) + _APART_MS <= now_ms}
+    said = {each.record.instance for each in claims.sources if _is_settled(each, now_ms)}
     for counts in claims.counts:
         _claim(found, log, held, claimed, counts, is_old=counts.instance in said)
     for (bucket, source), count in sorted(claimed.by_source.items()):
@@ -193,6 +193,11 @@ def _silent(sources: Sequence[Heard], now_ms: int) -> tuple[list[Heard], list[He
     return silent, live
 
 
+def _is_settled(source: Heard, now_ms: int) -> bool:
+    """Whether all that a source said until it was last heard of is surely there."""
+    return _heard_ms(source) + _APART_MS <= now_ms
+
+
 def _heard_ms(source: Heard) -> int:
     return source.record.at_ms if source.at_ms is None else source.at_ms
 
@@ -203,25 +208,60 @@ def _opened_ms(source: Heard) -> int:
     return source.record.opened_ms - max(0, ahead_ms)
 
 
-def _check_appended(found: Findings, log: TopicLog, appended: Sequence[Appended]) -> None:
-    """Finds what a broker appended and the log does not have; what a producer misses was found already."""
+def _check_appended(found: Findings, log: TopicLog, claims: Claims) -> None:
+    """Finds what a broker appended, or an earlier audit saw, and the log does not have.
+
+    An offset that a broker counted again after a start had another record before, which is lost. What a producer misses
+    was found already.
+    """
     known: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for finding in found.findings:
         if (finding.tier, finding.kind) == ("broker", "missing"):
             for partition, pairs in finding.places.items():
                 known[partition] += pairs
     lost: _ByBucket = defaultdict(lambda: defaultdict(list))
-    brokers = set()
-    for each in () if log.is_compacted else appended:
-        here = log.by_bucket(each.partition)
-        bounds = [log.counted.get(each.partition, (0, 0))]
-        for start, end, bucket in each.runs:
-            gone = minus(common([(start, end)], bounds), here.get(bucket, ()))
-            gone = minus(gone, merged(known[each.partition]))
-            if gone:
-                lost[bucket][each.partition] = merged([*lost[bucket][each.partition], *gone])
+
+    def note(bucket: int, partition: int, gone: Stretches) -> bool:
+        news = [] if log.is_compacted else minus(merged(gone), merged(known[partition]))
+        if news:
+            lost[bucket][partition] = merged([*lost[bucket][partition], *news])
+        return bool(news)
+
+    counted: Counter[tuple[int, str]] = Counter()
+    again: dict[int, list[tuple[int, int]]] = defaultdict(list)  # what newer counts have
+    brokers, held = set(), _all(log)
+    for each in reversed(claims.appended):
+        partition, start = each.partition, log.counted.get(each.partition, (sys.maxsize, 0))[0]
+        for begin, end, bucket in each.runs:
+            place, run = bucket_of(bucket, log.bucket_ms), [(begin, end)]
+            counted[place, each.source] += end - begin
+            there = _near(held, partition, bucket, each.bucket_ms, log.bucket_ms)
+            gone = minus(common(run, [(start, sys.maxsize)]), merged(there))
+            if note(place, partition, [*gone, *common(run, merged(again[partition]))]):
                 brokers.add(each.source)
+        again[partition] += [(begin, end) for begin, end, _ in each.runs]
+    for partition, behind in claims.lost.items():
+        for each_run in behind:
+            note(each_run.bucket_start_ms, partition, [(each_run.start, each_run.end)])
     found.found("broker", "missing", lost, sorted(brokers))
+    for (bucket, broker), count in sorted(counted.items()):
+        found.counts.append(TierCount(log.topic, bucket, "appended", broker, count))
+
+
+def _near(
+    held: Mapping[int, Mapping[int, Stretches]],
+    partition: int,
+    bucket: int,
+    width_ms: int,
+    held_width_ms: int,
+) -> list[tuple[int, int]]:
+    """The offsets of a partition in those buckets that have a part of one of another width."""
+    return [
+        pair
+        for other, places in held.items()
+        if other < bucket + width_ms and bucket < other + held_width_ms
+        for pair in places.get(partition, ())
+    ]
 
 
 def _without(places: Mapping[int, Stretches], count: int) -> dict[int, list[tuple[int, int]]]:
@@ -234,7 +274,7 @@ def _without(places: Mapping[int, Stretches], count: int) -> dict[int, list[tupl
     return result
 
 
-def _check_sources(found: Findings, claims: Claims) -> None:
+def _check_sources(found: Findings, claims: Claims, now_ms: int) -> None:
     acknowledged: dict[str, int] = defaultdict(int)
     buckets: dict[str, set[int]] = defaultdict(set)
     for counts in claims.counts:
@@ -245,7 +285,7 @@ def _check_sources(found: Findings, claims: Claims) -> None:
         of_it = tuple(sorted(buckets[record.instance]))
         totals = record.topics.get(found.topic)
         lost = (totals.acknowledged if totals is not None else 0) - acknowledged[record.instance]
-        if lost > 0:
+        if lost > 0 and _is_settled(each, now_ms):  # its counts may be in another partition, and come later
             found.findings.append(Finding("producer", "unsent", found.topic, (), lost, (record.source,)))
         ahead_ms = 0 if each.at_ms is None else record.at_ms - each.at_ms
         if abs(ahead_ms) > CLOCK_MS:

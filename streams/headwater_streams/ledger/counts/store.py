@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from headwater_streams.base.bucket_run import BucketRun
+from headwater_streams.base.errors import UnavailableError
 from headwater_streams.ledger.counts.facts import Mark, TopicLog
 from headwater_streams.ledger.counts.findings import BucketVerdict
 from headwater_streams.storage.damage import DamagedFileError
@@ -57,12 +59,16 @@ class Counted:
         runs: The records, by partition.
         bounds: The offsets that were looked at, by partition.
         marks: Where the partitions ended each time, oldest first.
+        topic_id: The topic's id at the last time; None where its brokers gave none.
+        lost: Records that an audit saw and that were behind the log's end at a later one, by partition.
     """
 
     bucket_ms: int | None = None
     runs: Mapping[int, Sequence[BucketRun]] = field(default_factory=dict)
     bounds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     marks: Sequence[Mark] = ()
+    topic_id: str | None = None
+    lost: Mapping[int, Sequence[BucketRun]] = field(default_factory=dict)
 
 
 def counted_before(home: Home, topic: str) -> Counted:
@@ -90,6 +96,8 @@ def counted_before(home: Home, topic: str) -> Counted:
             Mark(each["at_ms"], {int(partition): end for partition, (_, end) in each["bounds"].items()})
             for each in said
         ),
+        newest["topic_id"],
+        {int(partition): [BucketRun(*run) for run in of_it] for partition, of_it in newest["lost"].items()},
     )
 
 
@@ -111,7 +119,15 @@ def _said(file: Any, topic: str) -> dict[str, Any] | None:
     return None
 
 
-def keep(home: Home, log: TopicLog, verdicts: Sequence[BucketVerdict], at_ms: int) -> int:
+def keep(
+    home: Home,
+    log: TopicLog,
+    verdicts: Sequence[BucketVerdict],
+    at_ms: int,
+    *,
+    topic_id: str | None = None,
+    lost: Mapping[int, Sequence[BucketRun]] | None = None,
+) -> int:
     """Writes what was counted and found of a topic; returns how many buckets were written.
 
     Args:
@@ -119,9 +135,11 @@ def keep(home: Home, log: TopicLog, verdicts: Sequence[BucketVerdict], at_ms: in
         log: What the brokers hold.
         verdicts: What is said of each bucket.
         at_ms: When the log was read.
+        topic_id: The topic's id; None where its brokers give none.
+        lost: Records that an audit saw and that are behind the log's end now, by partition.
 
     Raises:
-        CommitFailedError: Another audit of the same topic wrote at the same time.
+        UnavailableError: Another audit of the same topic wrote at the same time.
     """
     path = home.table(COUNTS_TABLE)
     if not has_versions(path):
@@ -131,16 +149,29 @@ def keep(home: Home, log: TopicLog, verdicts: Sequence[BucketVerdict], at_ms: in
         stored = dataset_of(path).to_table(filter=pc.field("topic") == log.topic).to_pylist()
     first = _first_change(stored, rows)
     counted = {"format": _FORMAT, "topic": log.topic, "bucket_ms": log.bucket_ms, "at_ms": at_ms}
+    counted["topic_id"] = topic_id
+    counted["lost"] = {
+        str(partition): [(run.start, run.end, run.bucket_start_ms) for run in runs]
+        for partition, runs in (lost or {}).items()
+        if runs
+    }
     counted["bounds"] = {str(partition): list(bounds) for partition, bounds in log.counted.items()}
     properties = CommitProperties(custom_metadata={_COUNTED: json.dumps(counted, separators=(",", ":"))})
     changed = [] if first is None else [row for row in rows if row["bucket"] >= first]
     table = pa.Table.from_pylist(changed, schema=SCHEMA)
-    if first is None or not stored:
-        write_deltalake(str(path), table, mode="append", commit_properties=properties)
-    else:
-        topic = log.topic.replace("'", "''")
-        predicate = f"topic = '{topic}' AND bucket >= '{first:{_TIME}}'"
-        write_deltalake(str(path), table, mode="overwrite", predicate=predicate, commit_properties=properties)
+    try:
+        if first is None or not stored:
+            write_deltalake(str(path), table, mode="append", commit_properties=properties)
+        else:
+            topic = log.topic.replace("'", "''")
+            changes = f"topic = '{topic}' AND bucket >= '{first:{_TIME}}'"
+            write_deltalake(
+                str(path), table, mode="overwrite", predicate=changes, commit_properties=properties
+            )
+    except CommitFailedError as error:
+        raise UnavailableError(
+            f"another audit of {log.topic} wrote {COUNTS_TABLE} at the same time; run this one again"
+        ) from error
     return len({row["bucket"] for row in changed})
 
 

@@ -1,9 +1,9 @@
-"""A table and its side tables, and a mirror, against the brokers' log."""
+"""A table and its side tables against the brokers' log."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from headwater_streams.ledger.counts.facts import Batch, Held, MirrorFacts, TableFacts, TopicLog
+from headwater_streams.ledger.counts.facts import Batch, TableFacts, TopicLog
 from headwater_streams.ledger.counts.findings import Finding, Findings, Tier, TierCount
 from headwater_streams.ledger.counts.stretches import (
     Stretches,
@@ -155,35 +155,6 @@ def _count_duplicates(found: Findings, log: TopicLog, table: TableFacts) -> None
             counts[bucket] += size(pairs)
     for bucket, count in sorted(counts.items()):
         found.counts.append(TierCount(log.topic, bucket, "duplicate", table.table, count))
-
-
-def check_mirror(found: Findings, log: TopicLog, mirror: MirrorFacts) -> None:
-    """Compares a mirrored topic with its origin: each offset of it once, up to where it was copied.
-
-    Args:
-        found: Takes what is found.
-        log: What the origin's brokers hold.
-        mirror: What the mirror holds.
-    """
-    missing: _ByBucket = defaultdict(dict)
-    doubled: _ByBucket = defaultdict(dict)
-    unread: dict[int, int] = defaultdict(int)
-    counts: dict[int, int] = defaultdict(int)
-    for partition in log.runs:
-        held = mirror.held.get(partition, Held())
-        since, until = mirror.since.get(partition, 0), mirror.until.get(partition, 0)
-        for bucket, pairs in log.by_bucket(partition).items():
-            missing[bucket][partition] = minus(
-                common(pairs, [(since, until)] if since < until else []), held.offsets
-            )
-            again = [each for pair in held.again for each in common([pair], pairs)]
-            doubled[bucket][partition] = again
-            counts[bucket] += size(common(pairs, held.offsets)) + size(again)
-            unread[bucket] += size(minus(minus(pairs, [(0, until)] if until else []), held.offsets))
-    found.found("mirror", "missing", missing, [mirror.cluster])
-    found.found("mirror", "doubled", doubled, [mirror.cluster])
-    for bucket, count in sorted(counts.items()):
-        found.counts.append(TierCount(log.topic, bucket, "mirror", mirror.cluster, count, unread[bucket]))
 
 
 def _by_bucket(

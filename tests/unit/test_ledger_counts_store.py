@@ -1,0 +1,88 @@
+"""`audit.counts`: what an audit keeps is what the next one goes on from."""
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from headwater_streams.base.bucket_run import BucketRun
+from headwater_streams.ledger.counts import Claims, Findings, TopicLog, check_producers, verdicts
+from headwater_streams.ledger.counts.store import COUNTS_TABLE, SCHEMA, Counted, counted_before, keep
+from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_log import log_files
+from headwater_streams.storage.home import Home
+
+GOLDEN = Path(__file__).parent / "golden" / "counts" / "commit.json"
+START_MS = 1_357_034_400_000
+RUNS = {
+    0: [BucketRun(2, 5, START_MS), BucketRun(7, 8, START_MS + 60_000)],
+    3: [BucketRun(0, 4, START_MS + 60_000)],
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def kept(
+    home: Home, topic: str = "clicks", runs: dict[int, list[BucketRun]] = RUNS, at_ms: int = START_MS
+) -> int:
+    ends = {partition: (runs[partition][0].start, runs[partition][-1].end + 1) for partition in runs}
+    log, found = TopicLog(topic, 60_000, runs, ends), Findings(topic)
+    check_producers(found, log, Claims(), at_ms)
+    buckets = verdicts(found, bucket_ms=60_000, now_ms=START_MS + 10**9, grace_ms=0)
+    return keep(home, log, buckets, at_ms, topic_id="abc", lost={3: [BucketRun(5, 6, START_MS)], 4: []})
+
+
+def commits(home: Home) -> list[str]:
+    """What the commits say."""
+    path = home.table(COUNTS_TABLE)
+    infos = [json.loads(line) for _, file in log_files(path) for line in file.read_text().splitlines()]
+    return [
+        info["commitInfo"]["headwater.counted"]
+        for info in infos
+        if "headwater.counted" in info.get("commitInfo", {})
+    ]
+
+
+def test_what_an_audit_keeps_is_what_the_next_one_goes_on_from(home: Home) -> None:
+    assert counted_before(home, "clicks") == Counted()
+    assert kept(home) == 2
+    assert kept(home, "it's", {0: [BucketRun(0, 1, START_MS)]}) == 1
+    before = counted_before(home, "clicks")
+    assert (before.bucket_ms, before.runs, before.topic_id) == (60_000, RUNS, "abc")
+    assert (before.bounds, before.lost) == ({0: (2, 9), 3: (0, 5)}, {3: [BucketRun(5, 6, START_MS)]})
+    assert [(mark.at_ms, mark.ends) for mark in before.marks] == [(START_MS, {0: 9, 3: 5})]
+    assert counted_before(home, "it's").runs == {0: [BucketRun(0, 1, START_MS)]}
+    assert counted_before(home, "taps") == Counted()
+
+
+def test_what_a_commit_says_is_what_it_was(home: Home) -> None:
+    kept(home)
+    assert commits(home) == [GOLDEN.read_text().strip()]
+
+
+def test_audit_that_finds_the_same_writes_no_rows_and_a_mark(home: Home) -> None:
+    kept(home)
+    files = set(DeltaTable(str(home.table(COUNTS_TABLE))).file_uris())
+    assert kept(home, at_ms=START_MS + 1) == 0
+    assert set(DeltaTable(str(home.table(COUNTS_TABLE))).file_uris()) == files
+    assert [mark.at_ms for mark in counted_before(home, "clicks").marks] == [START_MS, START_MS + 1]
+
+
+def test_audit_writes_anew_from_the_oldest_change_on_and_no_other_topic(home: Home) -> None:
+    kept(home, "it's")
+    kept(home)
+    more = {0: [*RUNS[0], BucketRun(9, 12, START_MS + 120_000)], 3: RUNS[3]}
+    assert kept(home, runs=more) == 1
+    assert counted_before(home, "clicks").runs == more
+    assert counted_before(home, "it's").runs == RUNS
+
+
+def test_what_a_newer_headwater_kept_is_refused(home: Home) -> None:
+    properties = CommitProperties(custom_metadata={"headwater.counted": '{"format":2}'})
+    write_deltalake(str(home.table(COUNTS_TABLE)), SCHEMA.empty_table(), commit_properties=properties)
+    with pytest.raises(DamagedFileError, match="in the format 2; this Headwater knows 1"):
+        counted_before(home, "clicks")
