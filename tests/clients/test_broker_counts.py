@@ -1,24 +1,21 @@
 """What the broker counts of its own, in the topic of counts, where a topic asks for it."""
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from audited_clicks import MINUTE_MS, START_MS, appended_by, await_appended, lose_power
 from headwater_broker.testing import RunningBroker, broker
-from headwater_client import COUNTS_TOPIC, Appended, event_from_json
+from headwater_client import COUNTS_TOPIC, Appended
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.topic_metadata import TopicIds
 
-START_MS = 1_357_034_400_000  # 2013-01-01T10:00:00Z
-MINUTE_MS = 60_000
 PROPERTIES = {"counts.interval.ms": "20"}
 COUNTED = {"counts.bucket.ms": str(MINUTE_MS)}
-_PATIENCE_S = 20
 
 
 @pytest.fixture
@@ -33,39 +30,10 @@ def create(running: RunningBroker, name: str, config: Mapping[str, str] = COUNTE
 
 
 def send(running: RunningBroker, topic: str, minutes: list[int], **settings: str) -> None:
-    producer = Producer({"bootstrap.servers": running.bootstrap, **settings})
+    producer = Producer({"bootstrap.servers": running.bootstrap, "linger.ms": "100", **settings})
     for n, minute in enumerate(minutes):
         producer.produce(topic, b"%d" % n, timestamp=START_MS + minute * MINUTE_MS)
     assert producer.flush(10) == 0
-
-
-def counted(running: RunningBroker) -> list[Appended]:
-    """All that brokers counted, oldest first."""
-    consumer = Consumer(
-        {"bootstrap.servers": running.bootstrap, "group.id": "t", "enable.partition.eof": True}
-    )
-    try:
-        if COUNTS_TOPIC not in consumer.list_topics(timeout=10).topics:
-            return []
-        consumer.assign([TopicPartition(COUNTS_TOPIC, 0, 0)])
-        events = []
-        while (message := consumer.poll(10)) is not None and message.error() is None:
-            event = event_from_json(message.value())
-            if isinstance(event, Appended):
-                events.append(event)
-        return events
-    finally:
-        consumer.close()
-
-
-def counted_until(running: RunningBroker, topic: str, end: int) -> list[Appended]:
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while True:
-        events = [each for each in counted(running) if each.topic == topic]
-        if events and events[-1].end >= end:
-            return events
-        assert time.monotonic() < deadline_s, events
-        time.sleep(0.05)
 
 
 def runs(events: list[Appended]) -> list[tuple[int, int, int]]:
@@ -79,7 +47,7 @@ def test_broker_counts_records_by_the_minute_of_their_timestamps(running: Runnin
     create(running, "taps", {})
     send(running, "taps", [0])
     send(running, "clicks", [0, 0, 1, 0])
-    (event,) = counted_until(running, "clicks", 4)
+    (event,) = await_appended(running, 4)
     assert (event.source, event.tier, event.partition, event.start, event.end) == (
         "broker-1",
         "broker",
@@ -89,8 +57,8 @@ def test_broker_counts_records_by_the_minute_of_their_timestamps(running: Runnin
     )
     assert runs([event]) == [(0, 2, 0), (2, 3, 1), (3, 4, 0)]
     send(running, "clicks", [1])
-    assert runs(counted_until(running, "clicks", 5))[-1] == (4, 5, 1)
-    assert {each.topic for each in counted(running)} == {"clicks"}
+    assert runs(await_appended(running, 5))[-1] == (4, 5, 1)
+    assert appended_by(running, "taps") == []
     assert event.topic_id == TopicIds(KafkaCluster(running.bootstrap)).of("clicks")
 
 
@@ -122,17 +90,17 @@ def test_broker_counts_a_transaction_once_it_is_decided(running: RunningBroker) 
         else:
             producer.abort_transaction(10)
     # Two records and a marker, three times.
-    assert runs(counted_until(running, "paid", 8)) == [(0, 2, 0), (6, 8, 0)]
+    assert runs(await_appended(running, 4, "paid")) == [(0, 2, 0), (6, 8, 0)]
 
 
 def test_broker_goes_on_counting_where_it_ended(tmp_path: Path) -> None:
     with broker(tmp_path, properties=PROPERTIES) as running:
         create(running, "clicks")
         send(running, "clicks", [0, 0])
-        counted_until(running, "clicks", 2)
+        await_appended(running, 2)
     with broker(tmp_path, properties=PROPERTIES) as running:
         send(running, "clicks", [0])
-        events = counted_until(running, "clicks", 3)
+        events = await_appended(running, 3)
     assert runs(events) == [(0, 2, 0), (2, 3, 0)]
     assert len({each.instance for each in events}) == 2
 
@@ -143,28 +111,17 @@ def test_broker_counts_again_where_its_log_was_cut(tmp_path: Path) -> None:
         send(running, "clicks", [0])
         kept = (tmp_path / "clicks-0" / f"{0:020}.log").stat().st_size
         send(running, "clicks", [0, 0])
-        counted_until(running, "clicks", 3)
-    lose_power(tmp_path / "clicks-0", kept)
+        await_appended(running, 3)
+    lose_power(tmp_path, "clicks-0", kept)
     with broker(tmp_path, properties=PROPERTIES) as running:
         send(running, "clicks", [5])
-        assert runs(counted_until(running, "clicks", 2))[-1] == (1, 2, 5)
-
-
-def lose_power(folder: Path, size: int) -> None:
-    """What a power failure leaves of a log that was not flushed: the first bytes of it."""
-    log = folder / f"{0:020}.log"
-    with log.open("r+b") as file:
-        file.truncate(size)
-    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
-        (folder.parent / name).unlink(missing_ok=True)
-    for index in folder.glob("*index"):
-        index.unlink()
+        assert runs(await_appended(running, 4))[-1] == (1, 2, 5)
 
 
 def test_broker_counts_many_buckets_in_parts(running: RunningBroker) -> None:
     create(running, "clicks")
     send(running, "clicks", [n % 2 for n in range(2_500)])
-    events = counted_until(running, "clicks", 2_500)
+    events = await_appended(running, 2_500)
     assert [(each.start, each.end) for each in events[:2]] == [(0, 1_000), (1_000, 2_000)] or len(events) > 3
     assert runs(events) == [(n, n + 1, n % 2) for n in range(2_500)]
     assert all(len(json.dumps(each.runs)) < 60_000 for each in events)

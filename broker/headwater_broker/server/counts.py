@@ -80,7 +80,9 @@ class BrokerCounts:
             LogError: A disk refused.
             UnreadableBatchError: The topic of counts is damaged.
         """
-        logs = [log for log in self._node.logs if log.config.counts_bucket_ms and log.topic != COUNTS_TOPIC]
+        logs = [
+            log for log in self._node.logs if log.config.counts_bucket_ms and not log.topic.startswith("__")
+        ]
         if not logs:
             return False
         target = await self._target()
@@ -90,15 +92,16 @@ class BrokerCounts:
             self._next = await self._counted_before()
         is_left = False
         for log in logs:
-            if log.offline is not None:
-                continue
             place, bucket_ms = _place(log), log.config.counts_bucket_ms
             start = max(self._next.get(place, 0), log.log_start_offset)
-            runs, end = await self._runs(log, start, bucket_ms)
+            try:
+                runs, end = await self._runs(log, start, bucket_ms)
+            except LogError:  # it is offline, was deleted, or is damaged, and the broker has said so
+                continue
             if runs:
                 await self._publish(target, self._events(place, start, end, bucket_ms, runs))
             self._next[place] = end
-            is_left |= end < log.last_stable_offset
+            is_left |= start < end < log.last_stable_offset
         return is_left
 
     async def _runs(self, log: PartitionLog, start: int, bucket_ms: int) -> tuple[list[Run], int]:
