@@ -18,7 +18,7 @@ In the order of the log, a `RunsRecord` replaces all that was written before it 
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Self
@@ -142,7 +142,7 @@ def _runs(values: dict[str, Any]) -> RunsRecord:
     return RunsRecord(**{**values, "runs": runs})
 
 
-_KINDS = {_MIRROR: _mirror, _TOPIC: _topic, _RUNS: _runs}
+_KINDS: dict[str, Callable[[dict[str, Any]], AnyRecord]] = {_MIRROR: _mirror, _TOPIC: _topic, _RUNS: _runs}
 
 
 class Runs:
