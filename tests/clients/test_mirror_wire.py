@@ -22,9 +22,20 @@ from confluent_kafka.admin import (
 from headwater.mirror import MirrorError
 from headwater.mirror.end import End
 from headwater.mirror.kept import load
+from headwater.running.mirrors import mirror_folder, mirror_rows, saved_mirrors
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from mirrored_topics import QUIET, RunningMirror, admin_of, contents, make_topic, mirror_once, rows, send
+from mirrored_topics import (
+    QUIET,
+    RunningMirror,
+    admin_of,
+    contents,
+    make_topic,
+    mirror_once,
+    rows,
+    send,
+    send_transaction,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -143,6 +154,29 @@ def test_mirror_tells_what_expired_before_it_was_mirrored(west: RunningBroker, e
         b"value %d" % each for each in (*range(100), *range(150, 200))
     ]
     assert status["topics"][0]["lost"] == 50
+    send(west.bootstrap, "clicks", range(200, 210))
+    assert (
+        mirror_once(west.bootstrap, east.bootstrap)[0]["topics"][0]["lost"] == 50
+    )  # also of another process
+
+
+def test_mirror_does_not_call_expired_markers_lost(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "orders")
+    for _ in range(3):
+        send_transaction(west.bootstrap, "orders", range(3), aborts=True)
+    send_transaction(west.bootstrap, "orders", range(3))
+    for _ in range(3):
+        send_transaction(west.bootstrap, "orders", range(3), aborts=True)
+    mirror_once(west.bootstrap, east.bootstrap)
+    end = 7 * 4
+    admin(west).delete_records([TopicPartition("orders", 0, end)])[TopicPartition("orders", 0, end)].result()
+
+    status, told = mirror_once(west.bootstrap, east.bootstrap)
+
+    assert (status["topics"][0]["lost"], told) == (0, [])
+    send_transaction(west.bootstrap, "orders", range(3, 6))
+    mirror_once(west.bootstrap, east.bootstrap)
+    assert [row[3] for row in rows(east.bootstrap, "orders")] == [b"%d" % each for each in range(6)]
 
 
 def test_mirror_halts_where_somebody_else_wrote(west: RunningBroker, east: RunningBroker) -> None:
@@ -203,7 +237,7 @@ def test_mirror_both_ways_makes_no_loop(west: RunningBroker, east: RunningBroker
     make_topic(west.bootstrap, "clicks")
     make_topic(east.bootstrap, "orders")
     with (
-        RunningMirror(west.bootstrap, east.bootstrap, prefix="west."),
+        RunningMirror(west.bootstrap, east.bootstrap, prefix="west.") as one,
         RunningMirror(east.bootstrap, west.bootstrap, prefix="east."),
     ):
         send(west.bootstrap, "clicks", range(100))
@@ -217,6 +251,7 @@ def test_mirror_both_ways_makes_no_loop(west: RunningBroker, east: RunningBroker
     for each in (west, east):
         names = {name for name in admin(each).list_topics(timeout=5).topics if not name.startswith("__")}
         assert len(names) == 2, names
+    assert one.told == ["1 topic that came from the target: not copied back, as east.orders"]
 
 
 def test_mirror_in_a_ring_of_three_makes_no_loop(west: RunningBroker, east: RunningBroker) -> None:
@@ -262,6 +297,159 @@ def test_two_processes_of_one_mirror_write_each_record_once(west: RunningBroker,
         until(lambda: len(rows(east.bootstrap, "clicks")) >= 2000)
 
     assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_two_processes_of_one_mirror_of_transactions_keep_each_run(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "orders", 2)
+    mirror_once(west.bootstrap, east.bootstrap)
+    with RunningMirror(west.bootstrap, east.bootstrap), RunningMirror(west.bootstrap, east.bootstrap):
+        for part in range(60):
+            send_transaction(west.bootstrap, "orders", range(part * 7, part * 7 + 7), aborts=part % 5 == 3)
+        until(lambda: len(rows(east.bootstrap, "orders")) >= 48 * 7)
+
+    there, here = rows(west.bootstrap, "orders"), rows(east.bootstrap, "orders")
+    assert contents(here) == contents(there)
+    runs = load(End(KafkaCluster(east.bootstrap))).runs
+    for one, other in zip(here, there, strict=True):
+        assert runs["orders", one[0]].origin(one[1]) == other[1]
+
+
+def test_mirror_of_a_topic_that_is_made_anew_while_it_runs_copies_nothing_of_the_new_one(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    make_topic(west.bootstrap, "orders")
+    with RunningMirror(west.bootstrap, east.bootstrap, refresh_s=4.0) as mirror:
+        until(lambda: "clicks" in admin(east).list_topics(timeout=5).topics)
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 100)
+        admin(west).delete_topics(["clicks"])["clicks"].result()
+        make_topic(west.bootstrap, "clicks")
+        send(west.bootstrap, "clicks", range(1000, 1300))
+        send(west.bootstrap, "orders", range(10))
+        until(lambda: len(rows(east.bootstrap, "orders")) == 10)  # the others go on
+        until(lambda: any("made anew at the source" in each for each in mirror.told))
+        assert [row[3] for row in rows(east.bootstrap, "clicks")] == [
+            b"value %d" % each for each in range(100)
+        ]
+        admin(east).delete_topics(["clicks"])["clicks"].result()
+        until(lambda: "clicks" in admin(east).list_topics(timeout=5).topics)
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 300)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+    kept = load(End(KafkaCluster(east.bootstrap)))
+    assert [kept.runs["clicks", 0].origin(each) for each in (0, 299)] == [0, 299]
+
+
+def test_mirror_of_a_topic_that_is_deleted_while_it_runs_goes_on_with_the_others(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    for topic in ("clicks", "orders"):
+        make_topic(west.bootstrap, topic)
+        send(west.bootstrap, topic, range(10))
+    with RunningMirror(west.bootstrap, east.bootstrap) as mirror:
+        until(lambda: {"clicks", "orders"} <= admin(east).list_topics(timeout=5).topics.keys())
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 10)
+        admin(west).delete_topics(["clicks"])["clicks"].result()
+        send(west.bootstrap, "orders", range(10, 20))
+        until(lambda: len(rows(east.bootstrap, "orders")) == 20)
+        until(lambda: [each["topic"] for each in mirror.mirror.status()["topics"]] == ["orders"])
+
+    assert (len(rows(east.bootstrap, "clicks")), mirror.told) == (10, [])
+
+
+def test_mirror_says_that_no_topic_matches_and_which_ones_there_are(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+
+    status, told = mirror_once(west.bootstrap, east.bootstrap, "clciks")
+
+    assert (status["topics"], told) == (
+        [],
+        [f"no topic of {west.bootstrap} matches --topics; it has clicks"],
+    )
+
+
+def test_mirror_refuses_a_topic_of_its_own_that_forgets(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(east.bootstrap, "__headwater_mirror", cleanup_policy="delete")
+
+    with pytest.raises(MirrorError, match=r"would forget .*--config cleanup\.policy=compact mends that"):
+        mirror_once(west.bootstrap, east.bootstrap)
+
+
+def test_mirror_halts_before_records_that_the_target_does_not_take_and_goes_on_once_it_does(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks", 2)
+    mirror_once(west.bootstrap, east.bootstrap)
+    change(east, "clicks", "max.message.bytes", "500")
+    producer = Producer({"bootstrap.servers": west.bootstrap, **QUIET})
+    producer.produce("clicks", b"." * 1000, partition=0)
+    producer.produce("clicks", b"small", partition=1)
+    assert producer.flush(10) == 0
+    with RunningMirror(west.bootstrap, east.bootstrap) as mirror:
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 1)
+        until(lambda: any("max.message.bytes=" in each for each in mirror.told))
+        change(east, "clicks", "max.message.bytes", "2000")
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 2)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_keeps_times_where_the_targets_brokers_stamp_records(west: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    producer = Producer({"bootstrap.servers": west.bootstrap, **QUIET})
+    producer.produce("clicks", b"old", timestamp=1_357_034_400_000)
+    assert producer.flush(10) == 0
+    with broker(properties={"log.message.timestamp.type": "LogAppendTime"}) as stamping:
+        mirror_once(west.bootstrap, stamping.bootstrap)
+
+        assert rows(stamping.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_that_waits_for_an_open_transaction_says_so(
+    west: RunningBroker, east: RunningBroker, tmp_path: Path
+) -> None:
+    make_topic(west.bootstrap, "orders")
+    producer = Producer({"bootstrap.servers": west.bootstrap, "transactional.id": "t", **QUIET})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", b"1")
+    producer.flush()
+    send(west.bootstrap, "orders", range(5))
+
+    def state() -> str:
+        (row,) = mirror_rows(saved_mirrors(tmp_path)) or [[""]]
+        return str(row[-1])
+
+    with RunningMirror(west.bootstrap, east.bootstrap, status_folder=mirror_folder(tmp_path)):
+        until(lambda: state() == "waits for an open transaction")
+        producer.commit_transaction()
+        until(lambda: state() == "up to date")
+        until(lambda: len(rows(east.bootstrap, "orders")) == 6)
+    assert state() == "stopped"
+
+
+def test_mirror_forgets_the_runs_of_what_expired_at_the_target(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "orders")
+    for part in range(10):
+        send_transaction(west.bootstrap, "orders", range(part * 3, part * 3 + 3))
+        mirror_once(west.bootstrap, east.bootstrap)
+    place = TopicPartition("orders", 0, 16)
+    admin(east).delete_records([place])[place].result()
+
+    mirror_once(west.bootstrap, east.bootstrap)
+
+    kept = load(End(KafkaCluster(east.bootstrap)))
+    assert next(iter(kept.runs["orders", 0])) == (15, 20)
+    send_transaction(west.bootstrap, "orders", range(30, 33))
+    mirror_once(west.bootstrap, east.bootstrap)
+    assert contents(rows(east.bootstrap, "orders")) == contents(rows(west.bootstrap, "orders"))[16:]
 
 
 def test_mirror_waits_for_either_side(tmp_path: Path) -> None:

@@ -43,6 +43,17 @@ def send(bootstrap: str, topic: str, numbers: Iterable[int], **properties: Any) 
     assert producer.flush(30) == 0
 
 
+def send_transaction(bootstrap: str, topic: str, numbers: Iterable[int], *, aborts: bool = False) -> None:
+    """Sends a record of each number in one transaction, whose marker takes an offset."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"sender-{topic}", **QUIET})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in numbers:
+        producer.produce(topic, b"%d" % number)
+    producer.flush(30)
+    producer.abort_transaction(30) if aborts else producer.commit_transaction(30)
+
+
 def rows(bootstrap: str, topic: str) -> list[Row]:
     """All records that are committed: partition, offset, key, value, timestamp and headers, in order."""
     consumer = Consumer(
@@ -51,6 +62,7 @@ def rows(bootstrap: str, topic: str) -> list[Row]:
             "group.id": "test-rows",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
             **QUIET,
         }

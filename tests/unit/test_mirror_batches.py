@@ -26,8 +26,8 @@ from headwater_broker.log.records import record_timestamps, split_records, uncom
 from headwater_broker.testing.batches import build_batch, reseal_batch
 
 
-def copying(there: int = 0, here: int = 0, *, goes_on: bool = True) -> Copying:
-    return Copying(there, here, producer_id=7, producer_epoch=1, goes_on=goes_on)
+def copying(there: int = 0, here: int = 0) -> Copying:
+    return Copying(there, here, producer_id=7, producer_epoch=1)
 
 
 def batch(offset: int, *values: bytes, **more: object) -> bytearray:
@@ -96,11 +96,11 @@ def test_mirror_batches_whole_one_keeps_its_records_byte_for_byte(codec: int) ->
     (header,) = headers(planned)
     assert planned.batches[0].data[HEADER.size :] == sent[HEADER.size :]
     assert (header[ATTRIBUTES], header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]) == (codec, 5, 9)
-    assert planned.runs == []
+    assert planned.runs == [(40, 40)]
 
 
 def test_mirror_batches_follow_each_other_here_over_gaps_there() -> None:
-    state = copying(100, 0, goes_on=False)
+    state = copying(100, 0)
 
     planned = state.plan(bytes(batch(100, b"a", b"b") + batch(102, b"c") + batch(110, b"d")))
 
@@ -108,10 +108,6 @@ def test_mirror_batches_follow_each_other_here_over_gaps_there() -> None:
     assert [each.origin_end for each in planned.batches] == [102, 103, 111]
     assert planned.runs == [(0, 100), (3, 110)]
     assert (state.there, state.here) == (111, 4)
-
-
-def test_mirror_batches_goes_on_in_a_known_run_without_a_new_one() -> None:
-    assert copying(110, 10).plan(bytes(batch(110, b"d"))).runs == []
 
 
 def test_mirror_batches_one_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
@@ -141,7 +137,7 @@ def test_mirror_batches_of_transactions_are_copied_without_markers_and_without_a
         + batch(4, b"1 is committed", **of_one)
         + marker(5, 1, 1)
     )
-    state = copying(0, 0, goes_on=False)
+    state = copying(0, 0)
 
     planned = state.plan(bytes(data), aborted=[(1, 0)])
 
@@ -163,7 +159,7 @@ def test_mirror_batches_with_holes_are_written_anew_with_a_run_for_each_hole(cod
     records = uncompressed_records(made, header)  # type: ignore[arg-type]
     assert [each.offset_delta for each in split_records(records, 5)] == [0, 1, 2, 3, 4]
     assert [stamp for _, stamp in record_timestamps(made)] == [1000, 1001, 1005, 1006, 1009]
-    assert planned.runs == [(5, 15), (7, 19)]
+    assert planned.runs == [(3, 10), (5, 15), (7, 19)]
     assert (state.there, state.here) == (23, 8)
 
 
@@ -186,7 +182,7 @@ def test_mirror_batches_whose_first_records_are_mirrored_leave_these_out() -> No
     planned = state.plan(bytes(batch(0, b"a", b"b", b"c", b"d")))
 
     assert [(each.here, each.count) for each in planned.batches] == [(2, 2)]
-    assert planned.runs == []
+    assert planned.runs == [(2, 2)]
 
 
 def test_mirror_batches_of_before_kafka_0_11_halt_the_partition() -> None:

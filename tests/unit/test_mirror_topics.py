@@ -98,7 +98,7 @@ ALL_KNOWN = ("retention.ms", "cleanup.policy", "message.timestamp.type")
 
 
 def test_mirror_groups_stand_where_their_next_record_is() -> None:
-    mirrored = {("t", 0): Mirrored(("w.t", 0), Runs([(0, 100), (10, 120)]), 15)}
+    mirrored = {("t", 0): Mirrored(("w.t", 0), Runs([(0, 100), (10, 120)]), 15, 125)}
 
     found = translated({("t", 0): 113, ("t", 1): 5, ("other", 0): 7}, mirrored)
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,13 +11,10 @@ from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_js
 from headwater.config import load_settings
 from headwater.errors import UsageError
 from headwater.running.clusters import Clusters
-from headwater.running.mirrors import mirror_folder, mirror_rows, saved_mirrors
+from headwater.running.mirrors import MIRROR_COLUMNS, mirror_folder, mirror_rows, saved_mirrors
 from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped
 from headwater_streams.base.plural import quantity
-
-if TYPE_CHECKING:
-    from headwater_streams.sources.kafka_cluster import KafkaCluster
 
 
 def mirror(
@@ -58,7 +55,10 @@ def mirror(
     ] = ".*",
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What origins call the source; by default its cluster id."),
+        typer.Option(
+            metavar="NAME",
+            help="What origins call the source; by default its name in the settings, else its id.",
+        ),
     ] = "",
     once: Annotated[
         bool, typer.Option("--once", help="End when everything is mirrored that is there at the start.")
@@ -94,50 +94,35 @@ def mirror(
         raise UsageError("headwater mirror needs --from: the brokers whose topics are mirrored")
     if not topics:
         raise UsageError("headwater mirror needs --topics: '.*' is all of them")
-    settings = load_settings(os.environ).settings
-    from_cluster = Clusters(home, source, settings).require_default()
-    to_cluster = Clusters(home, target, settings).require_default()
-    name = name or (source if source in settings.cluster else "")
-    _run(from_cluster, to_cluster, topics, exclude or [], prefix, groups, name, once, home, json_output)
-
-
-def _run(
-    source: "KafkaCluster",
-    target: "KafkaCluster",
-    topics: list[str],
-    exclude: list[str],
-    prefix: str,
-    groups: str,
-    name: str,
-    once: bool,
-    home: Path,
-    json_output: bool,
-) -> None:
     from headwater.mirror import Mirror, MirrorOptions
     from headwater.mirror.topics import Choice, pattern
 
+    settings = load_settings(os.environ).settings
+    from_cluster = Clusters(home, source, settings).require_default()
+    to_cluster = Clusters(home, target, settings).require_default()
     choice = Choice(
         tuple(pattern(each, "--topics") for each in topics),
-        tuple(pattern(each, "--exclude") for each in exclude),
+        tuple(pattern(each, "--exclude") for each in exclude or []),
         prefix,
     )
     of_groups = pattern(groups, "--groups") if groups else None
     options = MirrorOptions(
         choice,
         name=name,
+        default_name=source if source in settings.cluster else "",
         groups=None if of_groups is None else lambda group: of_groups.fullmatch(group) is not None,
         once=once,
         status_folder=mirror_folder(home),
     )
     with stop_requested() as stop:
         report = _Reporter().report if json_output and not once else lambda _: None
-        done = Mirror(source, target, options, stop=stop, tell=_tell, report=report).run()
+        done = Mirror(from_cluster, to_cluster, options, stop=stop, tell=_tell, report=report).run()
     if json_output:
         print_json(done)
         return
     records, count = sum(each["records"] for each in done["topics"]), len(done["topics"])
     print_line(
-        f"mirrored {quantity(records, 'record')} of {quantity(count, 'topic')} into {target.bootstrap}"
+        f"mirrored {quantity(records, 'record')} of {quantity(count, 'topic')} into {to_cluster.bootstrap}"
     )
 
 
@@ -162,5 +147,4 @@ def _print_status(home: Path, json_output: bool) -> None:
     if json_output:
         print_json(mirrors)
         return
-    columns = ["from", "to", "topic", "records", "lag", "state"]
-    print_table(columns, mirror_rows(mirrors), empty=f"no mirror ran with the home {home}")
+    print_table(MIRROR_COLUMNS, mirror_rows(mirrors), empty=f"no mirror ran with the home {home}")

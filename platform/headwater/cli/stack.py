@@ -20,7 +20,7 @@ from headwater.cli._common import (
 )
 from headwater.config import load_settings
 from headwater.errors import EXIT_FAILED
-from headwater.running.mirrors import mirror_problems, mirror_rows, saved_mirrors
+from headwater.running.mirrors import MIRROR_COLUMNS, mirror_problems, mirror_rows, saved_mirrors
 from headwater.stack.disks import disk_problem, lost_records, offline_partitions
 from headwater.stack.local import (
     absent_brokers,
@@ -214,7 +214,7 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
             print_line(f"ZooKeeper: {state.zookeeper}")
         print_line(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
     if mirrors and not json_output:
-        print_table(("from", "to", "topic", "records", "lag", "state"), mirror_rows(mirrors), empty="")
+        print_table(MIRROR_COLUMNS, mirror_rows(mirrors), empty="")
     for problem in mirror_problems(mirrors):
         _tell(problem)
     for member in state.missing if state is not None else ():

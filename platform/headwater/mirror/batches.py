@@ -92,11 +92,17 @@ class Planned:
 
     Attributes:
         batches: The batches to be produced, in order.
-        runs: The runs that begin in them: offset here, offset at the origin.
+        runs: The runs that they belong to: the first offset of each here, and that at the origin.
     """
 
     batches: list[Outgoing] = field(default_factory=list)
     runs: list[tuple[int, int]] = field(default_factory=list)
+
+    def place(self, there: int, here: int) -> None:
+        """Takes note that a record of the source comes to stand at an offset."""
+        ahead = self.runs[-1][1] - self.runs[-1][0] if self.runs else None
+        if there - here != ahead:
+            self.runs.append((here, there))
 
 
 class Copying:
@@ -107,11 +113,9 @@ class Copying:
         here: The next offset to be written at the target.
     """
 
-    __slots__ = ("_ahead", "_epoch", "_producer_id", "here", "there")
+    __slots__ = ("_epoch", "_producer_id", "here", "there")
 
-    def __init__(
-        self, there: int, here: int, *, producer_id: int, producer_epoch: int, goes_on: bool
-    ) -> None:
+    def __init__(self, there: int, here: int, *, producer_id: int, producer_epoch: int) -> None:
         """Begins.
 
         Args:
@@ -119,11 +123,9 @@ class Copying:
             here: The next offset to be written.
             producer_id: The mirror's.
             producer_epoch: The mirror's.
-            goes_on: Whether the two offsets are of one run that is known already.
         """
         self.there, self.here = there, here
         self._producer_id, self._epoch = producer_id, producer_epoch
-        self._ahead = there - here if goes_on else None
 
     def plan(self, data: bytes | memoryview, aborted: Iterable[tuple[int, int]] = ()) -> Planned:
         """Takes what was fetched from `there` on, and moves on to behind it.
@@ -173,7 +175,7 @@ class Copying:
             and not header[ATTRIBUTES] & LOG_APPEND_TIME
         )
         if whole:
-            self._place(header[BASE_OFFSET], self.here, planned)
+            planned.place(header[BASE_OFFSET], self.here)
             data, count, first_ms = (
                 self._stamped(batch, header),
                 header[RECORD_COUNT],
@@ -186,12 +188,6 @@ class Copying:
         end = last_offset_of(header) + 1
         planned.batches.append(Outgoing(data, self.here, count, end, first_ms, header[MAX_TIMESTAMP_MS]))
         self.here += count
-
-    def _place(self, there: int, here: int, planned: Planned) -> None:
-        """Takes note that a record of the source comes to stand at an offset."""
-        if there - here != self._ahead:
-            planned.runs.append((here, there))
-            self._ahead = there - here
 
     def _stamped(self, batch: memoryview, header: HeaderTuple) -> bytearray:
         """The batch with a header of its own."""
@@ -230,7 +226,7 @@ class Copying:
                 there = header[BASE_OFFSET] + record.offset_delta
                 if there < self.there:
                     continue
-                self._place(there, self.here + count, planned)
+                planned.place(there, self.here + count)
                 _, rest = read_varint(old, record.rest)
                 delta_ms = 0 if is_stamped else record.timestamp_delta_ms
                 body = old[record.body : record.body + 1] + write_varint(delta_ms) + write_varint(count)

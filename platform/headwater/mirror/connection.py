@@ -3,32 +3,37 @@
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
+from math import inf
+from time import monotonic
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from headwater.mirror.errors import AwayError, MirrorError
-from headwater.mirror.login import exchange, require_known, tls_context
+from headwater.mirror.login import exchange, tls_context
 from headwater_broker.wire.codec import build, message_type
 from headwater_broker.wire.errors import MalformedFrame
 from headwater_broker.wire.reader import read_message
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 0, 1, 2, 3, 22
-_HANDSHAKE, _AUTHENTICATE = 17, 36
-_VERSIONS = {
-    PRODUCE: ("produce", 8),
-    FETCH: ("fetch", 11),
-    LIST_OFFSETS: ("list_offsets", 5),
-    METADATA: ("metadata", 8),
-    INIT_PRODUCER_ID: ("init_producer_id", 1),
-    _HANDSHAKE: ("sasl_handshake", 1),
-    _AUTHENTICATE: ("sasl_authenticate", 1),
+_HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 17, 18, 36
+BY_ID = 13
+"""The first version of a fetch that names topics by their ids: one that was deleted and made anew is another topic."""
+
+_VERSIONS: Mapping[int, tuple[str, tuple[int, ...]]] = {
+    PRODUCE: ("produce", (8,)),
+    FETCH: ("fetch", (BY_ID, 11)),
+    LIST_OFFSETS: ("list_offsets", (5,)),
+    METADATA: ("metadata", (12, 8)),
+    INIT_PRODUCER_ID: ("init_producer_id", (1,)),
+    _HANDSHAKE: ("sasl_handshake", (1,)),
+    _AUTHENTICATE: ("sasl_authenticate", (1,)),
 }
-"""The last versions without tagged fields, but for the oldest of them every broker since Kafka 2.4 has them all."""
+"""Versions of each request, the best one first. Every broker since Kafka 2.4 has the last ones."""
 
 _CLIENT = b"headwater-mirror"
 _TIMEOUT_S = 30.0
@@ -37,6 +42,8 @@ _MOST_BYTES = 1 << 30
 _ALL = -1
 """Acknowledged by all replicas that are in sync."""
 _PRODUCE_MS = 20_000
+_SHARE_OF_SESSION = 0.8
+"""After which a session of SASL is begun anew."""
 
 
 class Connection:
@@ -50,9 +57,11 @@ class Connection:
             MirrorError: The broker refuses the login.
         """
         login = cluster.login
-        require_known(login, cluster.section)
+        self._cluster = cluster
         self.place = f"{host}:{port}"
-        self._under_way: list[int] = []
+        self._under_way: list[tuple[str, int]] = []
+        self._versions: dict[int, int] = {}
+        self._again_s = inf
         self._correlation = 0
         context = tls_context(login, cluster.section)
         try:
@@ -67,14 +76,42 @@ class Connection:
             ) from error
         except OSError as error:
             raise AwayError(f"no broker answers at {self.place}") from error
-        if login.has_sasl:
-            self._log_in(cluster)
+        try:
+            self._choose_versions()
+            if login.has_sasl:
+                self._log_in()
+        except BaseException:
+            self.close()
+            raise
 
-    def _log_in(self, cluster: KafkaCluster) -> None:
-        login = cluster.login
+    def _choose_versions(self) -> None:
+        self._send("api_versions", _API_VERSIONS, 0, [])
+        offered = {each.api_key: each for each in self.receive().api_keys}
+        for api, (name, versions) in _VERSIONS.items():
+            has = offered.get(api)
+            fitting = (
+                []
+                if has is None
+                else [each for each in versions if has.min_version <= each <= has.max_version]
+            )
+            if fitting:
+                self._versions[api] = fitting[0]
+            elif api not in (_HANDSHAKE, _AUTHENTICATE):
+                raise MirrorError(
+                    f"{self.place} has no version {versions[-1]} of the request {name}: its brokers are too old to be "
+                    "mirrored; Kafka 2.4 has it"
+                )
+
+    @property
+    def fetches_by_id(self) -> bool:
+        """Whether a fetch names topics by their ids."""
+        return self._versions[FETCH] >= BY_ID
+
+    def _log_in(self) -> None:
+        login, section = self._cluster.login, self._cluster.section
+        self._again_s, steps = inf, exchange(login)
         try:
             answer = self.ask(_HANDSHAKE, mechanism=login.mechanism)
-            steps = exchange(login)
             token = next(steps)
             while not answer.error_code:
                 answer = self.ask(_AUTHENTICATE, auth_bytes=token)
@@ -82,13 +119,14 @@ class Connection:
                     break
                 token = steps.send(answer.auth_bytes)
         except StopIteration:
+            lasts_s = answer.session_lifetime.total_seconds()
+            self._again_s = monotonic() + _SHARE_OF_SESSION * lasts_s if lasts_s else inf
             return
         except (ValueError, KeyError) as error:
-            raise MirrorError(f"{self.place}: the login of {login.username} failed: {error}") from error
-        what = getattr(answer, "error_message", None) or f"it does not offer {login.mechanism}"
+            raise MirrorError(f"{self.place}: the login of {login.who!r} failed: {error}") from error
+        why = getattr(answer, "error_message", None) or f"it does not take {login.mechanism}"
         raise MirrorError(
-            f"{self.place} refuses {login.username}: {what}; {cluster.section}.sasl_username and sasl_password say who "
-            "logs in"
+            f"{self.place} refuses {login.who!r}: {why} ({section}.sasl_mechanism is {login.mechanism})"
         )
 
     def ask(self, api: int, **fields: Any) -> Any:
@@ -98,11 +136,10 @@ class Connection:
 
     def send(self, api: int, **fields: Any) -> None:
         """Sends a request."""
-        name, version = _VERSIONS[api]
-        body = BytesIO()
-        request_type = message_type(name, version, "request")
+        name, version = _VERSIONS[api][0], self._versions[api]
+        request_type, body = message_type(name, version, "request"), BytesIO()
         entity_writer(request_type)(body, build(request_type, fields))
-        self._send(api, version, [body.getvalue()])
+        self._send(name, api, version, [body.getvalue()], is_flexible=request_type.__flexible__)
 
     def produce(self, batches: Sequence[tuple[str, int, bytes | bytearray]]) -> None:
         """Sends batches: topic, partition and bytes of each; at most one for a partition, as brokers want it."""
@@ -115,17 +152,28 @@ class Connection:
             parts.append(struct.pack(f">h{len(name)}si", len(name), name, len(partitions)))
             for partition, data in partitions:
                 parts += (struct.pack(">ii", partition, len(data)), data)
-        self._send(PRODUCE, _VERSIONS[PRODUCE][1], parts)
+        self._send("produce", PRODUCE, self._versions[PRODUCE], parts)
 
-    def _send(self, api: int, version: int, parts: Sequence[bytes | bytearray]) -> None:
+    def _send(
+        self,
+        name: str,
+        api: int,
+        version: int,
+        parts: Sequence[bytes | bytearray],
+        *,
+        is_flexible: bool = False,
+    ) -> None:
+        if monotonic() >= self._again_s and not self._under_way:
+            self._log_in()  # before the broker ends the session (KIP-368)
         self._correlation += 1
         header = struct.pack(f">hhih{len(_CLIENT)}s", api, version, self._correlation, len(_CLIENT), _CLIENT)
+        header += b"\0" if is_flexible else b""  # no tagged fields
         size = len(header) + sum(map(len, parts))
         try:
             self._socket.sendall(b"".join((struct.pack(">i", size), header, *parts)))
         except OSError as error:
             raise AwayError(f"{self.place} went away") from error
-        self._under_way.append(api)
+        self._under_way.append((name, version))
 
     def receive(self) -> Any:
         """The next answer.
@@ -133,13 +181,13 @@ class Connection:
         Raises:
             AwayError: The broker went away, or answers something else.
         """
-        name, version = _VERSIONS[self._under_way.pop(0)]
+        response_type = message_type(*self._under_way.pop(0), "response")
         try:
             (size,) = struct.unpack(">i", self._exactly(4))
             if not 4 <= size <= _MOST_BYTES:
                 raise AwayError(f"{self.place} does not speak Kafka's protocol")
             frame = self._exactly(size)
-            return read_message(message_type(name, version, "response"), frame, 4)
+            return read_message(response_type, frame, 5 if response_type.__flexible__ else 4)
         except (OSError, MalformedFrame) as error:
             raise AwayError(f"{self.place} went away") from error
 

@@ -1,9 +1,13 @@
 """One of the two clusters: who leads which partition, where partitions begin and end, and an admin client."""
 
+import time
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headwater.errors import UserError
@@ -11,9 +15,20 @@ from headwater.mirror.connection import INIT_PRODUCER_ID, LIST_OFFSETS, METADATA
 from headwater.mirror.errors import AwayError, MirrorError
 from headwater_streams.base.errors import RefusedError
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from headwater_streams.sources.topic_metadata import new_client
+from headwater_streams.sources.topic_metadata import UNANSWERED, new_client
 
 EARLIEST, LATEST = -2, -1
+TIMEOUT_S = 15.0
+"""For an admin client's request."""
+
+_NOT_NOW = (
+    *UNANSWERED,
+    "REQUEST_TIMED_OUT",
+    "NOT_CONTROLLER",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+)
+_TRIES, _PAUSE_S = 50, 0.2
 Place = tuple[str, int]
 """A topic and a partition."""
 
@@ -26,11 +41,29 @@ class Layout:
         cluster_id: Its id.
         brokers: Their addresses.
         leaders: By topic and partition; a partition that nobody leads now is there with -1.
+        ids: By topic; brokers before Kafka 3.1 give none.
     """
 
     cluster_id: str
     brokers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     leaders: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    ids: Mapping[str, UUID] = field(default_factory=dict)
+
+
+def text_of(topic_id: UUID | None) -> str:
+    """A topic's id as Kafka's tools show it; empty where it has none."""
+    return "" if topic_id is None else urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def why_refused(error: KafkaException) -> str:
+    """Why the brokers refuse a request of an admin client.
+
+    Raises:
+        KafkaException: They do not; they cannot answer now.
+    """
+    if error.args[0].name() in _NOT_NOW:
+        raise error
+    return str(error.args[0].str()).rstrip(".").lower()
 
 
 class End:
@@ -67,14 +100,15 @@ class End:
             raise MirrorError(
                 f"{self.cluster.bootstrap} has no cluster id: its brokers are too old to be mirrored"
             )
+        topics = [topic for topic in answer.topics if not topic.error_code]
         self.layout = Layout(
             answer.cluster_id,
             {each.node_id: (each.host, each.port) for each in answer.brokers},
             {
                 topic.name: {each.partition_index: each.leader_id for each in topic.partitions}
-                for topic in answer.topics
-                if not topic.error_code
+                for topic in topics
             },
+            {topic.name: topic.topic_id for topic in topics if getattr(topic, "topic_id", None) is not None},
         )
         return self.layout
 
@@ -88,6 +122,9 @@ class End:
                 return Connection(self.cluster, host.strip("[]"), int(port))
             except AwayError as error:
                 reached = error
+        fault = self.cluster.fault([])
+        if isinstance(fault, RefusedError):
+            raise MirrorError(str(fault)) from reached
         raise reached or AwayError("no broker is named")
 
     def leader(self, place: Place) -> int:
@@ -101,10 +138,18 @@ class End:
             AwayError: It is not there.
         """
         if broker not in self._connections:
-            if broker not in self.layout.brokers:
-                raise AwayError(f"broker {broker} of {self.cluster.bootstrap} is away")
-            self._connections[broker] = Connection(self.cluster, *self.layout.brokers[broker])
+            self._connections[broker] = self.connect(broker)
         return self._connections[broker]
+
+    def connect(self, broker: int) -> Connection:
+        """A new connection to a broker, which is the caller's to close.
+
+        Raises:
+            AwayError: It is not there.
+        """
+        if broker not in self.layout.brokers:
+            raise AwayError(f"broker {broker} of {self.cluster.bootstrap} is away")
+        return Connection(self.cluster, *self.layout.brokers[broker])
 
     def offsets(self, places: Iterable[Place], which: int, *, committed: bool = False) -> dict[Place, int]:
         """Where partitions begin (`EARLIEST`) or end (`LATEST`); those without a leader are left out.
@@ -157,12 +202,16 @@ class End:
             AwayError: No broker gives one.
         """
         broker = next(iter(self.layout.brokers), -1)
-        answer = self.connection(broker).ask(
-            INIT_PRODUCER_ID, transactional_id=None, transaction_timeout=60_000
-        )
+        for _ in range(_TRIES):
+            answer = self.connection(broker).ask(
+                INIT_PRODUCER_ID, transactional_id=None, transaction_timeout=60_000
+            )
+            if not passes(answer.error_code):
+                break
+            time.sleep(_PAUSE_S)  # Apache Kafka's broker gets ids from its controller only now
+        else:
+            raise AwayError(f"{self.cluster.bootstrap} gives no producer id yet")
         if answer.error_code:
-            if passes(answer.error_code):
-                raise AwayError(f"{self.cluster.bootstrap} gives no producer id yet")
             raise MirrorError(
                 f"{self.cluster.bootstrap} gives no producer id: {answer.error_code.name}; an ACL is to allow "
                 "IdempotentWrite"

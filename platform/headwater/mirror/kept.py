@@ -46,7 +46,7 @@ def require_topic(target: End) -> None:
 
 
 def load(end: End) -> MirrorMap:
-    """Reads the topic to its end; nothing if a cluster has none.
+    """What mirrors into a cluster keep there; nothing if it has no such topic.
 
     Raises:
         AwayError: No broker answers.
@@ -54,19 +54,34 @@ def load(end: End) -> MirrorMap:
     """
     reader = MirrorReader(end.cluster)
     try:
+        return _newest(reader)
+    finally:
+        reader.close()
+
+
+def _newest(reader: MirrorReader) -> MirrorMap:
+    try:
         return reader.newest()
     except UnavailableError as error:
         raise AwayError(str(error)) from error
     except RefusedError as error:
         raise MirrorError(str(error)) from error
-    finally:
-        reader.close()
 
 
 class Keeper:
-    """Writes records, which are acknowledged when it returns. For several threads."""
+    """Writes records, and has what all processes wrote. For several threads.
+
+    Attributes:
+        map: What was kept when it was last looked at; the same object for ever.
+    """
 
     def __init__(self, target: End) -> None:
+        """Reads what is kept.
+
+        Raises:
+            AwayError: No broker answers.
+            MirrorError: The brokers refuse.
+        """
         self._lock = Lock()
         properties = {
             "client.id": "headwater-mirror",
@@ -78,25 +93,55 @@ class Keeper:
             **target.cluster.rdkafka([]),
         }
         self._producer = Producer(properties)
+        self._reader = MirrorReader(target.cluster)
+        self.map = _newest(self._reader)
 
-    def keep(self, records: Iterable[AnyRecord]) -> None:
-        """Writes records.
+    def look(self) -> None:
+        """Reads what was kept meanwhile, by this process and others.
+
+        Raises:
+            AwayError: No broker answers.
+            MirrorError: The brokers refuse.
+        """
+        with self._lock:
+            _newest(self._reader)
+
+    def keep(self, records: Iterable[AnyRecord], forgotten: Iterable[bytes] = ()) -> None:
+        """Writes records; when it returns, they are acknowledged and in `map`.
+
+        Args:
+            records: The records, in order.
+            forgotten: The keys of records that are needed no more.
 
         Raises:
             AwayError: They were not all acknowledged.
         """
         failed: list[Any] = []
+        written: list[int] = []
 
-        def note(error: Any, _: Any) -> None:
+        def note(error: Any, message: Any) -> None:
             if error is not None:
                 failed.append(error)
+            else:
+                written.append(message.offset())
 
+        pairs = [*((each.key, to_json(each)) for each in records), *((key, None) for key in forgotten)]
         with self._lock:
-            for each in records:
-                self._producer.produce(MIRROR_TOPIC, to_json(each), each.key, partition=0, on_delivery=note)
+            for key, value in pairs:
+                self._producer.produce(MIRROR_TOPIC, value, key, partition=0, on_delivery=note)
             if self._producer.flush(30):
                 self._producer.purge()
                 self._producer.flush(1)
                 raise AwayError(f"the brokers do not take records of {MIRROR_TOPIC}")
-        if failed:
-            raise AwayError(f"the brokers do not take records of {MIRROR_TOPIC}: {failed[0].str()}")
+            if failed:
+                raise AwayError(f"the brokers do not take records of {MIRROR_TOPIC}: {failed[0].str()}")
+            _newest(self._reader)
+            if self._reader.read_to <= max(
+                written, default=-1
+            ):  # a broker that has not heard of the topic yet
+                raise AwayError(f"the brokers do not send what they took of {MIRROR_TOPIC}")
+
+    def close(self) -> None:
+        """Lets go of its connections."""
+        with self._lock:
+            self._reader.close()

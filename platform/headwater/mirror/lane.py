@@ -5,18 +5,19 @@ While batches are produced, the next ones are fetched. What is asked of a partit
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from time import monotonic
 from typing import Any
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headwater.mirror.batches import Copying, Outgoing
+from headwater.mirror.batches import Copying, Outgoing, Planned
 from headwater.mirror.connection import FETCH, Connection, passes
 from headwater.mirror.end import EARLIEST, LATEST, End, Layout, Place
-from headwater.mirror.errors import AwayError, HaltedError, MirrorError
+from headwater.mirror.errors import AwayError, HaltedError
 from headwater.mirror.kept import Keeper
+from headwater.mirror.partition import Partition, Work
 from headwater_broker.log.batch import (
     BASE_OFFSET,
     BASE_SEQUENCE,
@@ -28,7 +29,7 @@ from headwater_broker.log.batch import (
 )
 from headwater_streams.base.plural import quantity
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from headwater_streams.sources.mirrored import MirrorRecord, Runs, RunsRecord
+from headwater_streams.sources.mirrored import MirrorRecord, RunsRecord
 
 _WAIT_MS = 500
 _PARTITION_BYTES = 4 << 20
@@ -38,64 +39,11 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LOOK_AGAIN_S = 0.2, 5.0, 1.0
 _RUNS_AT_ONCE = 10_000
 """Of one record: some 25 bytes each, and a batch of a topic may have a megabyte."""
 
+_Asked = dict[tuple[str | UUID, int], tuple[Partition, int]]
+"""By topic and partition of a fetch: whose it is, and from which offset on."""
+
 Tell = Callable[[str], None]
 Seen = Callable[[Place, Outgoing], None]
-
-
-@dataclass
-class Partition:
-    """A partition that is mirrored.
-
-    Attributes:
-        place: Where it is at the source.
-        here: Its topic at the target.
-        runs: What is known of its offsets.
-        copying: Where it stands; None: the target is to be asked.
-        mirrored_to: The offset of the source up to which the target has acknowledged all; None before the first look.
-        acknowledged: Where the target ended then.
-        source_end: Where the source ended when it was last asked.
-        records: How many records this process has mirrored.
-        lost: How many offsets of the source expired before they were mirrored.
-        halted: Why it does not go on; empty where it does.
-    """
-
-    place: Place
-    here: str
-    runs: Runs
-    copying: Copying | None = None
-    mirrored_to: int | None = None
-    acknowledged: int = 0
-    source_end: int | None = None
-    records: int = 0
-    lost: int = 0
-    halted: str = ""
-
-    @property
-    def target(self) -> Place:
-        """Where it is at the target."""
-        return self.here, self.place[1]
-
-
-@dataclass
-class Work:
-    """What a lane is to do; changed by the mirror, read by the lane.
-
-    Attributes:
-        partitions: By their places at the source.
-    """
-
-    partitions: dict[Place, Partition] = field(default_factory=dict)
-    lock: Lock = field(default_factory=Lock)
-
-    def assign(self, partitions: Mapping[Place, Partition]) -> None:
-        """Replaces what is to be done."""
-        with self.lock:
-            self.partitions = dict(partitions)
-
-    def now(self) -> dict[Place, Partition]:
-        """What is to be done."""
-        with self.lock:
-            return dict(self.partitions)
 
 
 class Lane:
@@ -124,13 +72,13 @@ class Lane:
             seen: Is called for each batch that was acknowledged.
         """
         self.work = Work()
-        self.failure: MirrorError | None = None
+        self.failure: Exception | None = None
         self._source, self._target = End(source), End(target)
         self._mirror, self._keeper = mirror, keeper
         self._stop, self._tell, self._seen = stop, tell, seen
         self._feeds: dict[int, Connection] = {}
-        self._under_way: tuple[Connection, dict[Place, int]] | None = None
-        self._looked_s = 0.0
+        self._under_way: tuple[Connection, _Asked] | None = None
+        self._looked_s, self._turns = 0.0, 0
         self._thread = Thread(target=self._run, name="mirror-lane", daemon=True)
 
     def start(self) -> None:
@@ -158,7 +106,7 @@ class Lane:
                 self._begin_anew()
                 self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            except MirrorError as error:
+            except Exception as error:
                 self.failure = error
                 self._stop.set()
         self._drop_connections()
@@ -194,21 +142,21 @@ class Lane:
 
     def _turn(self) -> bool:
         """Takes what the fetch under way brings, or begins one; False if there is nothing to do."""
-        partitions = self.work.now()
-        going = {place: each for place, each in partitions.items() if not each.halted}
-        self._sync([each for each in going.values() if each.copying is None])
+        going = {place: each for place, each in self.work.now().items() if not each.halted}
+        now_s = monotonic()
+        self._sync([each for each in going.values() if each.copying is None and each.rests_until_s <= now_s])
         if self._under_way is None:
             return self._fetch(going)
         connection, asked = self._under_way
         self._under_way = None
+        self._turns += 1
         answer = connection.receive()
         outgoing: list[tuple[Partition, list[Outgoing]]] = []
-        kept: list[tuple[Partition, RunsRecord]] = []
+        kept: list[RunsRecord] = []
         for topic in answer.responses:
             for data in topic.partitions:
-                place = topic.topic, data.partition_index
-                each = going.get(place)
-                if each is None or each.copying is None or each.copying.there != asked.get(place):
+                each, offset = asked[_topic_of(topic), data.partition_index]
+                if going.get(each.place) is not each or each.copying is None or each.copying.there != offset:
                     continue
                 try:
                     planned = self._planned(each, data)
@@ -216,61 +164,71 @@ class Lane:
                     self._halt(each, error)
                     continue
                 if planned is not None:
-                    batches, runs = planned
-                    kept += [(each, record) for record in _records(each, runs)]
-                    outgoing.append((each, batches))
+                    each.served = self._turns
+                    kept += _to_keep(each, planned, each.copying.here)
+                    outgoing.append((each, planned.batches))
         self._fetch({place: each for place, each in going.items() if not each.halted})
         if kept:
-            self._keeper.keep(record for _, record in kept)
-            for each, record in kept:
-                for run in record.runs:
-                    each.runs.begin(*run)
+            self._keeper.keep(kept)
+            for each, _ in outgoing:
+                each.lost = 0
         self._produce(outgoing)
         return True
 
     def _fetch(self, going: Mapping[Place, Partition]) -> bool:
-        leader, topics, asked = -1, dict[str, list[dict[str, int]]](), dict[Place, int]()
+        leader, wanted, asked = -1, list[Partition](), _Asked()
         for place, each in going.items():
             if each.copying is None or self._source.leader(place) < 0:
                 continue
             if leader < 0:
                 leader = self._source.leader(place)
-            if self._source.leader(place) != leader:
-                continue
-            asked[place] = each.copying.there
-            topics.setdefault(place[0], []).append(_asked(place[1], each.copying.there, _PARTITION_BYTES))
-        if not asked:
+            if self._source.leader(place) == leader:
+                wanted.append(each)
+        if not wanted:
             return False
+        wanted.sort(
+            key=lambda each: each.served
+        )  # an answer is full with the first ones (KIP-74): all have their turn
         if leader not in self._feeds:  # what else is asked of the broker does not wait behind a fetch
-            self._feeds[leader] = Connection(self._source.cluster, *self._source.layout.brokers[leader])
+            self._feeds[leader] = self._source.connect(leader)
         connection = self._feeds[leader]
-        _send_fetch(connection, topics, wait_ms=_WAIT_MS, max_bytes=_FETCH_BYTES, committed=True)
+        topics: dict[str, dict[str, Any]] = {}
+        for each in wanted:
+            (name, number), key = each.place, each.topic_id if connection.fetches_by_id else each.place[0]
+            assert each.copying is not None
+            assert key is not None
+            asked[key, number] = each, each.copying.there
+            entry = topics.setdefault(name, {"topic": name, "topic_id": each.topic_id, "partitions": []})
+            entry["partitions"].append(_asked(number, each.copying.there, _PARTITION_BYTES))
+        _send_fetch(connection, [*topics.values()], wait_ms=_WAIT_MS, max_bytes=_FETCH_BYTES, committed=True)
         self._under_way = connection, asked
         return True
 
-    def _planned(self, each: Partition, data: Any) -> tuple[list[Outgoing], list[tuple[int, int]]] | None:
+    def _planned(self, each: Partition, data: Any) -> Planned | None:
         """What the data of a fetch become; None where there are none.
 
         Raises:
             HaltedError: The partition cannot go on.
-            AwayError: The leader moved.
         """
         assert each.copying is not None
         code: ErrorCode = data.error_code
         if code is ErrorCode.offset_out_of_range:
             self._out_of_range(each)
             return None
+        if passes(code):  # its leader moved, or its topic was deleted
+            self._source.layout = Layout("")
+            each.rest()
+            return None
         if code:
-            if passes(code):
-                raise AwayError(f"{each.place[0]}, partition {each.place[1]}: its leader is away")
             raise HaltedError(f"the source refuses to send it: {code.name.replace('_', ' ')}")
         each.source_end = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
+        each.open = data.high_watermark - each.source_end
         aborted = [(gone.producer_id, gone.first_offset) for gone in data.aborted_transactions or ()]
         planned = each.copying.plan(data.records or b"", aborted)
         if not planned.batches:
-            each.mirrored_to = each.copying.there
+            each.reached(each.copying.there)
             return None
-        return planned.batches, planned.runs
+        return planned
 
     def _out_of_range(self, each: Partition) -> None:
         assert each.copying is not None
@@ -278,55 +236,67 @@ class Lane:
         begin = self._source.offsets([each.place], EARLIEST).get(each.place)
         end = self._source.offsets([each.place], LATEST).get(each.place)
         if begin is None or end is None:
-            raise AwayError(f"{each.place[0]}, partition {each.place[1]}: its leader is away")
+            each.rest()
+            return
         if at > end:
             raise HaltedError(
                 f"the source ends at offset {end}, and {at} offsets of it are mirrored: the topic was deleted and made "
                 f"anew there, or lost its end; delete {each.here} at the target to have it mirrored anew"
             )
-        if begin > at:
-            each.lost += begin - at
+        first = max(at, each.passed)  # what lies before that were markers, or records that were aborted
+        if begin > first:
+            each.lost += begin - first
             self._tell(
-                f"{_named(each)}: {quantity(begin - at, 'offset')} of the source, from {at} on, expired before they "
-                "were mirrored"
+                f"{_named(each)}: {quantity(begin - first, 'offset')} of the source, from {first} on, expired before "
+                "they were mirrored"
             )
-            each.copying.there = begin
+        each.copying.there = max(begin, at)
 
     def _sync(self, partitions: list[Partition]) -> None:
         """Has partitions go on where the target ends."""
+        if not partitions:
+            return
         ends = self._target.offsets([each.target for each in partitions], LATEST)
+        self._keeper.look()  # after that: whoever wrote up to there kept the runs before
         begins = self._source.offsets([each.place for each in partitions if not len(each.runs)], EARLIEST)
         for each in partitions:
             here = ends.get(each.target)
             if here is None:
+                each.rest()
                 continue
             try:
                 each.copying = self._copying(each, here, begins.get(each.place))
             except HaltedError as error:
                 self._halt(each, error)
             if each.copying is not None:
-                each.mirrored_to, each.acknowledged = each.copying.there, here
+                each.acknowledged, each.lost = here, 0
+                each.passed = each.passed if here else 0
+                each.reached(each.copying.there)
 
     def _copying(self, each: Partition, here: int, begin: int | None) -> Copying | None:
-        ids = {"producer_id": self._mirror.producer_id, "producer_epoch": self._mirror.producer_epoch}
-        is_cut = each.runs.cut(here + 1)
         there = each.runs.origin(here)
         if there is None:
             if here:
                 raise HaltedError(_foreign(each, 0))
-            return None if begin is None else Copying(begin, 0, goes_on=False, **ids)
+            if begin is None:
+                each.rest()
+                return None
+            there = begin
         if here and not self._is_ours(each, here):
             raise HaltedError(_foreign(each, here - 1))
-        if is_cut:
-            self._keeper.keep([RunsRecord(topic=each.here, partition=each.place[1], runs=((here, there),))])
-            each.runs.begin(here, there)
-        return Copying(there, here, goes_on=True, **ids)
+        return Copying(
+            there, here, producer_id=self._mirror.producer_id, producer_epoch=self._mirror.producer_epoch
+        )
 
     def _is_ours(self, each: Partition, end: int) -> bool:
         """Whether the last batch of a partition of the target is the mirror's, and stands where it was to."""
         connection = self._target.connection(self._target.leader(each.target))
-        topics = {each.here: [_asked(each.place[1], end - 1, 1)]}
-        _send_fetch(connection, topics, wait_ms=0, max_bytes=1, committed=False)
+        topic = {
+            "topic": each.here,
+            "topic_id": self._target.layout.ids.get(each.here),
+            "partitions": [_asked(each.place[1], end - 1, 1)],
+        }
+        _send_fetch(connection, [topic], wait_ms=0, max_bytes=1, committed=False)
         data = connection.receive().responses[0].partitions[0]
         if data.error_code and passes(data.error_code):
             raise AwayError(f"{each.here}, partition {each.place[1]}: its leader is away")
@@ -363,7 +333,7 @@ class Lane:
                 self._acknowledge(connection.receive(), each_round)
         for each, _ in outgoing:
             if each.copying is not None:
-                each.mirrored_to = each.copying.there
+                each.reached(each.copying.there)
 
     def _acknowledge(self, answer: Any, sent: Mapping[Place, tuple[Partition, Outgoing]]) -> None:
         for topic in answer.responses:
@@ -374,7 +344,8 @@ class Lane:
                 code: ErrorCode = result.error_code
                 if not code and result.base_offset in (batch.here, -1):
                     each.records += batch.count
-                    each.mirrored_to, each.acknowledged = batch.origin_end, batch.here + batch.count
+                    each.acknowledged = batch.here + batch.count
+                    each.reached(batch.origin_end)
                     self._seen(each.place, batch)
                     continue
                 each.copying = None  # what was planned behind it is planned anew
@@ -384,7 +355,7 @@ class Lane:
                     continue
                 elif passes(code):
                     self._target.layout = Layout("")
-                    self._stop.wait(_FIRST_PAUSE_S)
+                    each.rest()
                 else:
                     self._halt(each, HaltedError(_refused(each, code, len(batch.data))))
 
@@ -410,7 +381,7 @@ def _asked(partition: int, offset: int, max_bytes: int) -> dict[str, int]:
 
 def _send_fetch(
     connection: Connection,
-    topics: Mapping[str, list[dict[str, int]]],
+    topics: list[dict[str, Any]],
     *,
     wait_ms: int,
     max_bytes: int,
@@ -425,7 +396,7 @@ def _send_fetch(
         isolation_level=int(committed),
         session_id=0,
         session_epoch=-1,
-        topics=[{"topic": name, "partitions": partitions} for name, partitions in topics.items()],
+        topics=topics,
         forgotten_topics_data=[],
         rack_id="",
     )
@@ -440,9 +411,24 @@ def _last_header(data: bytes) -> HeaderTuple | None:
     return last
 
 
-def _records(each: Partition, runs: list[tuple[int, int]]) -> list[RunsRecord]:
+def _to_keep(each: Partition, planned: Planned, end: int) -> list[RunsRecord]:
+    """What is to be kept of a plan before it is carried out; nothing where that is known."""
+    runs = planned.runs
+    if each.runs.agrees(runs, end) and not each.lost:
+        return []
     parts = [tuple(runs[at : at + _RUNS_AT_ONCE]) for at in range(0, len(runs), _RUNS_AT_ONCE)]
-    return [RunsRecord(topic=each.here, partition=each.place[1], runs=part) for part in parts]
+    ends = [*(part[0][0] for part in parts[1:]), end]
+    lost = [each.lost] + [0] * (len(parts) - 1)
+    return [
+        RunsRecord(topic=each.here, partition=each.place[1], runs=part, end=part_end, lost=part_lost)
+        for part, part_end, part_lost in zip(parts, ends, lost, strict=True)
+    ]
+
+
+def _topic_of(answer: Any) -> str | UUID:
+    """How a fetched topic is named in an answer."""
+    name: str | UUID = answer.topic_id if hasattr(answer, "topic_id") else answer.topic
+    return name
 
 
 def _named(each: Partition) -> str:
@@ -464,8 +450,9 @@ def _refused(each: Partition, code: ErrorCode, size: int) -> str:
         )
     if code is ErrorCode.invalid_timestamp:
         return (
-            "the target takes no records of this age: headwater topics alter "
-            f"{each.here} --config message.timestamp.before.max.ms=9223372036854775807 there allows it"
+            f"the target takes no records so far from the present: headwater topics alter {each.here} there with "
+            "--config message.timestamp.before.max.ms=9223372036854775807 and, for those ahead of its clock, "
+            "message.timestamp.after.max.ms=9223372036854775807 allows it"
         )
     if code is ErrorCode.topic_authorization_failed:
         return "the target does not let the mirror write it: an ACL is to allow it"

@@ -9,12 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -25,29 +20,23 @@ from confluent_kafka.admin import (
 )
 
 from headwater.errors import reason
-from headwater.mirror.end import LATEST, End, Place
+from headwater.mirror.end import EARLIEST, LATEST, TIMEOUT_S, End, Place, text_of, why_refused
 from headwater.mirror.errors import AwayError, MirrorError
-from headwater.mirror.groups import Mirrored, to_commit, translated
+from headwater.mirror.groups import GroupOffsets, Mirrored
 from headwater.mirror.kept import Keeper, load, require_topic
-from headwater.mirror.lane import Lane, Partition, Tell
+from headwater.mirror.lane import Lane, Tell
+from headwater.mirror.partition import Partition
 from headwater.mirror.topics import Choice, Refused, followed, record_of
+from headwater_streams.base.nearest import nearest
 from headwater_streams.base.plural import quantity
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from headwater_streams.sources.mirrored import MIRROR_TOPIC, MirrorMap, MirrorRecord, Runs, TopicRecord
-from headwater_streams.sources.topic_metadata import UNANSWERED
+from headwater_streams.sources.mirrored import MIRROR_TOPIC, MirrorMap, MirrorRecord, RunsRecord, TopicRecord
 
-_TIMEOUT_S = 15.0
 _PAUSE_S = 1.0
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-_NOT_NOW = (
-    *UNANSWERED,
-    "REQUEST_TIMED_OUT",
-    "NOT_CONTROLLER",
-    "COORDINATOR_NOT_AVAILABLE",
-    "NOT_COORDINATOR",
-)
-OWN_GROUPS = "headwater-mirror-"
-"""How the groups begin under which mirrors show their progress; they are not mirrored."""
+_FORGOTTEN_AT_ONCE = 10_000
+"""librdkafka takes 100,000 records before it has sent any."""
+_STAMPS, _CREATED = "message.timestamp.type", "CreateTime"
+"""A record keeps its time, also where the target's brokers give each topic theirs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +45,8 @@ class MirrorOptions:
 
     Attributes:
         choice: Which topics.
-        name: What origins call the source; empty: its cluster id.
+        name: What origins call the source; empty: what they call it already, at first `default_name`.
+        default_name: Empty: its cluster id.
         groups: Whether a group's offsets are translated.
         once: End when everything is mirrored that was there at the start.
         status_folder: Where to save how far it is, in a file of its own; None: nowhere.
@@ -67,6 +57,7 @@ class MirrorOptions:
 
     choice: Choice
     name: str = ""
+    default_name: str = ""
     groups: Callable[[str], bool] | None = None
     once: bool = False
     status_folder: Path | None = None
@@ -109,8 +100,10 @@ class Mirror:
         self._seen_topics: frozenset[str] = frozenset()
         self._told: set[str] = set()
         self._refused: dict[str, str] = {}
-        self._written: dict[str, dict[Place, int]] = {}
+        self._groups = GroupOffsets(self._source, self._target, options.groups, self._tell_once)
         self._known_settings: frozenset[str] = frozenset()
+        self._forced: dict[str, str] = {}
+        self._passed: dict[Place, int] | None = None
         self._ends: dict[Place, int] | None = None
         self._ended = False
 
@@ -131,11 +124,13 @@ class Mirror:
                 raise failure
             if self._mirror is not None and not away:
                 with suppress(AwayError, KafkaException):
-                    self._groups()
+                    self._groups.follow(self._mirrored())
         finally:
             self._stop_lanes()
             self._ended = True
             self._save()
+            if self._keeper is not None:
+                self._keeper.close()
             self._source.drop_connections()
             self._target.drop_connections()
         if self._options.once:
@@ -155,11 +150,12 @@ class Mirror:
                     self._refresh()
                     next_s["refresh"] = now_s + self._options.refresh_s
                 if now_s >= next_s["groups"]:
-                    self._groups()
+                    self._groups.follow(self._mirrored())
                     next_s["groups"] = now_s + self._options.groups_s
                 if now_s >= next_s["retry"]:
                     for each in self._partitions.values():
                         each.halted = ""
+                    self._forget_expired()
                     next_s["retry"] = now_s + self._options.settle_s
                 away = ""
             except (AwayError, KafkaException) as error:
@@ -214,13 +210,15 @@ class Mirror:
                     "topic": topic,
                     "target": partitions[0].here,
                     "records": sum(each.records for each in partitions),
-                    "lost": sum(each.lost for each in partitions),
+                    "lost": sum(map(self._lost, partitions)),
                     "lag": _lag(partitions),
+                    "open": sum(each.open for each in partitions),
                     "partitions": [
                         {
                             "partition": each.place[1],
                             "mirrored_to": each.mirrored_to,
                             "source_end": each.source_end,
+                            "lost": self._lost(each),
                             "halted": each.halted,
                         }
                         for each in sorted(partitions, key=lambda each: each.place[1])
@@ -229,6 +227,9 @@ class Mirror:
                 for topic, partitions in sorted(topics.items())
             ],
         }
+
+    def _lost(self, each: Partition) -> int:
+        return each.lost + self._map.lost(*each.target)
 
     def _begin(self) -> None:
         source, target = self._source.refresh(), self._target.refresh()
@@ -239,13 +240,13 @@ class Mirror:
             )
         require_topic(self._target)
         self._keeper = Keeper(self._target)
-        self._map = load(self._target)
+        self._map = self._keeper.map
         mirror = self._map.mirrors.get(source.cluster_id)
         if mirror is None:
             producer_id, epoch = self._target.new_producer()
             mirror = MirrorRecord(
                 source=source.cluster_id,
-                name=self._options.name or source.cluster_id,
+                name=self._options.name or self._options.default_name or source.cluster_id,
                 producer_id=producer_id,
                 producer_epoch=epoch,
             )
@@ -255,19 +256,35 @@ class Mirror:
                 f"origins of this source are named {mirror.name} at the target already: leave --name out, or give that"
             )
         resource = ConfigResource(ConfigResource.Type.TOPIC, MIRROR_TOPIC)
-        self._known_settings = frozenset(self._described(self._target, [resource])[MIRROR_TOPIC])
+        described = self._described(self._target, [resource])[MIRROR_TOPIC]
+        self._known_settings = frozenset(described)
+        policy = described.get("cleanup.policy")
+        if policy is not None and policy.value != "compact":
+            raise MirrorError(
+                f"{MIRROR_TOPIC} at the target has cleanup.policy={policy.value}, and would forget what is mirrored: "
+                f"headwater topics alter {MIRROR_TOPIC} --config cleanup.policy=compact mends that"
+            )
+        stamps = described.get(_STAMPS)
+        if stamps is not None and stamps.value != _CREATED:
+            self._forced = {_STAMPS: _CREATED}
         self._mirror = mirror
 
     def _refresh(self) -> None:
         """Looks at topics, partitions and settings on both sides, and gives the lanes their work."""
         source, target = self._source.refresh(), self._target.refresh()
+        if self._passed is None:
+            self._passed = self._groups.passed()
         names = [name for name in sorted(source.leaders) if self._options.choice.has(name)]
         if self._at_source is None or not self._seen_topics.issuperset(names):
             # A mirror into the source keeps there what a topic is before it makes the topic.
             self._at_source = load(self._source)
             self._seen_topics = frozenset(names)
         records: dict[str, TopicRecord] = {}
-        ids = self._topic_ids(names)
+        if not names:
+            others = sorted(each for each in source.leaders if not each.startswith("__"))
+            there = nearest(self._options.choice.text, others) or "none"
+            self._tell_once(f"no topic of {self._source.cluster.bootstrap} matches --topics; it has {there}")
+        returned: list[str] = []
         for name in names:
             record = record_of(
                 name,
@@ -276,24 +293,25 @@ class Mirror:
                 target.cluster_id,
                 self._at_source,
                 self._map,
-                topic_id=ids.get(name, ""),
+                topic_id=text_of(source.ids.get(name)),
                 is_at_target=f"{self._options.choice.prefix}{name}" in target.leaders,
             )
             if isinstance(record, Refused):
                 self._tell_once(record.why)
                 self._refused[name] = record.why
-            elif record is not None:
+            elif record is None:
+                returned.append(name)
+            else:
                 self._refused.pop(name, None)
-                self._forget_older(record)
                 records[name] = record
+        if returned:
+            of_them = quantity(len(returned), "topic that came", "topics that came")
+            self._tell_once(f"{of_them} from the target: not copied back, as {returned[0]}")
         settings = self._settings(records)
         for name, record in records.items():
             self._follow(name, record, settings.get(name, {}))
         partitions = {
-            (name, number): self._partitions.get((name, number))
-            or Partition(
-                (name, number), record.name, self._map.runs.setdefault((record.name, number), Runs())
-            )
+            (name, number): self._partition((name, number), record)
             for name, record in records.items()
             for number in source.leaders[name]
         }
@@ -301,25 +319,32 @@ class Mirror:
         self._assign()
         if self._ends is None and self._options.once:
             self._ends = self._source.offsets(partitions, LATEST, committed=True)
+            for place, end in self._ends.items():
+                partitions[place].source_end = max(partitions[place].source_end or 0, end)
 
-    def _topic_ids(self, names: list[str]) -> dict[str, str]:
-        """The ids of the source's topics; those that are not known now are left out."""
-        if not names:
-            return {}
-        found = {}
-        described = self._source.admin().describe_topics(TopicCollection(names), request_timeout=_TIMEOUT_S)
-        for name, future in described.items():
-            with suppress(KafkaException):
-                found[name] = str(future.result().topic_id)
-        return {name: topic_id for name, topic_id in found.items() if topic_id != _NO_ID}
+    def _partition(self, place: Place, record: TopicRecord) -> Partition:
+        topic_id, known = self._source.layout.ids.get(place[0]), self._partitions.get(place)
+        if known is not None and known.topic_id == topic_id:
+            return known
+        runs = self._map.runs_of(record.name, place[1])
+        passed = (self._passed or {}).get(place, 0)
+        return Partition(place, topic_id, record.name, runs, passed=passed)
 
-    def _forget_older(self, record: TopicRecord) -> None:
-        """Forgets the runs of a topic of the same name that was before this one."""
+    def _resets(self, record: TopicRecord) -> list[RunsRecord]:
+        """What is kept where a topic was made anew at the source: its offsets have nothing to do with those before."""
         known = self._map.topics.get(record.name)
-        if known is not None and known.topic_id and known.topic_id != record.topic_id:
-            for (topic, _), runs in self._map.runs.items():
-                if topic == record.name:
-                    runs.cut(0)
+        if known is None or not known.topic_id or known.topic_id == record.topic_id:
+            return []
+        numbers = [number for topic, number in tuple(self._map.runs) if topic == record.name]
+        return [RunsRecord(topic=record.name, partition=each, runs=((0, 0),), end=None) for each in numbers]
+
+    def _forget_expired(self) -> None:
+        """Forgets the runs of what the target itself has no more."""
+        assert self._keeper is not None
+        begins = self._target.offsets([each.target for each in self._partitions.values()], EARLIEST)
+        keys = [key for place, begin in begins.items() for key in self._map.unneeded(*place, begin)]
+        for at in range(0, len(keys), _FORGOTTEN_AT_ONCE):
+            self._keeper.keep([], forgotten=keys[at : at + _FORGOTTEN_AT_ONCE])
 
     def _assign(self) -> None:
         by_leader: dict[int, dict[Place, Partition]] = {}
@@ -357,15 +382,13 @@ class Mirror:
 
     def _described(self, end: End, resources: list[ConfigResource]) -> dict[str, dict[str, Any]]:
         found = {}
-        for resource, future in end.admin().describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+        for resource, future in end.admin().describe_configs(resources, request_timeout=TIMEOUT_S).items():
             try:
                 found[resource.name] = future.result()
             except KafkaException as error:
-                if error.args[0].name() in _NOT_NOW:
-                    raise
+                why = why_refused(error)
                 self._tell_once(
-                    f"the settings of topic {resource.name} of {end.cluster.bootstrap} are not followed: "
-                    f"{error.args[0].str().rstrip('.').lower()}"
+                    f"the settings of topic {resource.name} of {end.cluster.bootstrap} are not followed: {why}"
                 )
                 found[resource.name] = {}
         return found
@@ -377,33 +400,28 @@ class Mirror:
         changes, taken_over = followed(settings, record.configs, self._known_settings)
         existing = self._target.layout.leaders.get(record.name)
         if record != self._map.topics.get(record.name) or (existing is None):
-            self._keeper.keep([record])  # before the topic is there: a mirror the other way reads it then
-            self._map.take(record)
+            # Before the topic is there: a mirror the other way reads it then.
+            self._keeper.keep([*self._resets(record), record])
         try:
             if existing is None:
-                new = NewTopic(record.name, num_partitions=count, replication_factor=-1, config=taken_over)
-                self._target.admin().create_topics([new], request_timeout=_TIMEOUT_S)[record.name].result()
+                config = {**taken_over, **self._forced}
+                new = NewTopic(record.name, num_partitions=count, replication_factor=-1, config=config)
+                self._target.admin().create_topics([new], request_timeout=TIMEOUT_S)[record.name].result()
             else:
                 if len(existing) < count:
                     grown = [NewPartitions(record.name, count)]
-                    self._target.admin().create_partitions(grown, request_timeout=_TIMEOUT_S)[
+                    self._target.admin().create_partitions(grown, request_timeout=TIMEOUT_S)[
                         record.name
                     ].result()
                 if changes:
                     self._alter(record.name, changes.set, changes.removed)
         except KafkaException as error:
-            if error.args[0].name() in _NOT_NOW:
-                raise
+            why = why_refused(error)
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                self._tell_once(
-                    f"topic {record.name} at the target cannot be made as {name} is: "
-                    f"{error.args[0].str().rstrip('.').lower()}"
-                )
+                self._tell_once(f"topic {record.name} at the target cannot be made as {name} is: {why}")
                 return
         if changes:
-            now = replace(record, configs=taken_over)
-            self._keeper.keep([now])
-            self._map.take(now)
+            self._keeper.keep([replace(record, configs=taken_over)])
 
     def _alter(self, topic: str, new: Any, removed: Iterable[str]) -> None:
         entries = [
@@ -414,72 +432,16 @@ class Mirror:
             ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in removed
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        self._target.admin().incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)[
+        self._target.admin().incremental_alter_configs([resource], request_timeout=TIMEOUT_S)[
             resource
         ].result()
 
-    def _groups(self) -> None:
-        """Shows the mirror's own progress as a group's, and translates those of others."""
-        own = {
-            place: each.mirrored_to
-            for place, each in self._partitions.items()
-            if each.mirrored_to is not None
-        }
-        if own:
-            self._commit(self._source, f"{OWN_GROUPS}{self._target.layout.cluster_id}", own)
-        if self._options.groups is None:
-            return
-        mirrored = {
-            place: Mirrored(each.target, each.runs, each.acknowledged)
-            for place, each in self._partitions.items()
-            if each.mirrored_to is not None
-        }
-        listed = self._source.admin().list_consumer_groups(request_timeout=_TIMEOUT_S).result()
-        for group in sorted(each.group_id for each in listed.valid):
-            if group.startswith(OWN_GROUPS) or not self._options.groups(group):
-                continue
-            wanted = translated(self._committed(self._source, group), mirrored)
-            if not wanted:
-                continue
-            existing = self._committed(self._target, group)
-            new = to_commit(wanted, existing, self._written.get(group, {}))
-            if new and self._commit(self._target, group, new):
-                self._written.setdefault(group, {}).update(new)
-
-    def _committed(self, end: End, group: str) -> dict[Place, int]:
-        future = end.admin().list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT_S
-        )[group]
-        try:
-            answer = future.result()
-        except KafkaException as error:
-            if error.args[0].name() in _NOT_NOW:
-                raise
-            return {}
+    def _mirrored(self) -> dict[Place, Mirrored]:
         return {
-            (each.topic, each.partition): each.offset
-            for each in answer.topic_partitions or ()
-            if each.error is None and each.offset >= 0
+            place: Mirrored(each.target, each.runs, each.acknowledged, each.mirrored_to)
+            for place, each in self._partitions.items()
+            if each.mirrored_to is not None
         }
-
-    def _commit(self, end: End, group: str, offsets: dict[Place, int]) -> bool:
-        """Commits a group's offsets; False where it has members, or the brokers refuse."""
-        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        future = end.admin().alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, places)], request_timeout=_TIMEOUT_S
-        )[group]
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].name() in _NOT_NOW:
-                raise
-            if error.args[0].name() not in _HAS_MEMBERS:
-                self._tell_once(
-                    f"the offsets of group {group} are not written to {end.cluster.bootstrap}: "
-                    f"{error.args[0].str().rstrip('.').lower()}"
-                )
-            return False
-        return True
 
     def _is_done(self) -> bool:
         if any(lane.failure for lane in self._lanes.values()):
@@ -512,10 +474,6 @@ class Mirror:
         if sentence not in self._told:
             self._told.add(sentence)
             self._tell(sentence)
-
-
-_HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC")
-"""A group that runs at the target moves its own offsets."""
 
 
 def _lag(partitions: Iterable[Partition]) -> int | None:

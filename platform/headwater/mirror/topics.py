@@ -36,6 +36,11 @@ class Choice:
     excluded: tuple[re.Pattern[str], ...] = ()
     prefix: str = ""
 
+    @property
+    def text(self) -> str:
+        """The patterns as they were typed."""
+        return "|".join(each.pattern for each in self.patterns)
+
     def has(self, topic: str) -> bool:
         """Whether a topic is mirrored; those of brokers and of Headwater itself are not."""
         return (

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+MIRROR_COLUMNS = ("from", "to", "topic", "records", "lag", "lost", "state")
+"""Of `mirror_rows`."""
+
 _FRESH_S = 15.0
 """A mirror that saved nothing for so long does not run."""
 
@@ -29,7 +32,7 @@ def saved_mirrors(home: Path) -> list[dict[str, Any]]:
 
 
 def mirror_rows(mirrors: Iterable[dict[str, Any]]) -> list[list[Any]]:
-    """A line for each topic of each mirror: from, to, topic, records, lag, state."""
+    """A line for each topic of each mirror."""
     return [
         [
             mirror["source"],
@@ -37,6 +40,7 @@ def mirror_rows(mirrors: Iterable[dict[str, Any]]) -> list[list[Any]]:
             topic["topic"] if topic["topic"] == topic["target"] else f"{topic['topic']} as {topic['target']}",
             topic["records"],
             "unknown" if topic["lag"] is None else topic["lag"],
+            topic["lost"],
             _state(mirror, topic),
         ]
         for mirror in mirrors
@@ -62,4 +66,6 @@ def _state(mirror: dict[str, Any], topic: dict[str, Any]) -> str:
         return "stopped"
     if any(partition["halted"] for partition in topic["partitions"]):
         return "halted"
-    return "behind" if topic["lag"] else "up to date"
+    if topic["lag"]:
+        return "behind"
+    return "waits for an open transaction" if topic["open"] else "up to date"

@@ -6,7 +6,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from headwater_streams.base.errors import UnavailableError
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from headwater_streams.sources.mirrored import MIRROR_TOPIC, MirrorMap, MirrorRecordError, from_json
+from headwater_streams.sources.mirrored import MIRROR_TOPIC, MirrorMap
 from headwater_streams.sources.topic_metadata import new_client
 
 _TIMEOUT_S = 10.0
@@ -39,6 +39,11 @@ class MirrorReader:
                 "are they up?"
             ) from error
 
+    @property
+    def read_to(self) -> int:
+        """The offset up to which `newest` has read."""
+        return self._next
+
     def close(self) -> None:
         """Lets go of the connection; `newest` makes another one."""
         if self._consumer is not None:
@@ -60,7 +65,7 @@ class MirrorReader:
             if message is None:
                 raise UnavailableError(f"the brokers at {self._cluster.bootstrap} do not send {MIRROR_TOPIC}")
             if message.error() is None:
-                self._take(message.key(), message.value())
+                self._map.read(message.key(), message.value())
                 self._next = message.offset() + 1
             elif message.error().name() == "_PARTITION_EOF":  # the last offsets may have no records any more
                 self._next = message.offset()
@@ -80,10 +85,3 @@ class MirrorReader:
             "isolation.level": "read_committed",
             **self._cluster.rdkafka([]),
         }
-
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        try:
-            if key is not None and value is not None:
-                self._map.take(from_json(key, value))
-        except MirrorRecordError:
-            self._map.passed_over += 1

@@ -11,16 +11,20 @@ The topic is compacted, has one partition, and these records:
 |---|---|
 | `mirror TAB <cluster id>` | a `MirrorRecord`: the cluster that is mirrored, and the producer id of its batches here |
 | `topic TAB <topic>` | a `TopicRecord`: which topic it is a mirror of, and through which clusters it came |
-| `runs TAB <topic> TAB <partition> TAB <offset>` | a `RunsRecord`: the runs from that offset on |
+| `runs TAB <topic> TAB <partition> TAB <start> TAB <end>` | a `RunsRecord`: the runs of the offsets between |
 
-In the order of the log, a `RunsRecord` replaces all that was written before it of its offset and of later ones.
+In the order of the log, a `RunsRecord` replaces what was known of its own offsets, and nothing of others. It is written
+before the records that it is about, so it may be about records that were never written: then another replaces it. It
+goes once these offsets have expired here.
 """
 
 import json
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from threading import Lock
 from typing import Any, Self
 
 MIRROR_TOPIC = "__headwater_mirror"
@@ -84,22 +88,31 @@ class TopicRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunsRecord:
-    """Runs of a partition.
+    """The runs of some offsets of a partition.
 
     Attributes:
         topic: The topic here.
         partition: The partition, here and there.
         runs: The first offset of each run here, and the offset there that it stands for; at least one.
+        end: The offset here behind those that it is about; None: it is about all, as of a topic that is made anew.
+        lost: How many offsets there, before the first run's, expired before they were mirrored.
     """
 
     topic: str
     partition: int
     runs: tuple[tuple[int, int], ...]
+    end: int | None
+    lost: int = 0
 
     @property
     def key(self) -> bytes:
         """The key of its record."""
-        return f"{_RUNS}\t{self.topic}\t{self.partition}\t{self.runs[0][0]}".encode()
+        return runs_key(self.topic, self.partition, self.runs[0][0], self.end)
+
+
+def runs_key(topic: str, partition: int, start: int, end: int | None) -> bytes:
+    """The key of a `RunsRecord`."""
+    return f"{_RUNS}\t{topic}\t{partition}\t{start}\t{'' if end is None else end}".encode()
 
 
 AnyRecord = MirrorRecord | TopicRecord | RunsRecord
@@ -137,8 +150,14 @@ def _topic(values: dict[str, Any]) -> TopicRecord:
 
 def _runs(values: dict[str, Any]) -> RunsRecord:
     runs = tuple((int(here), int(there)) for here, there in values["runs"])
-    if not runs or any(one >= other for one, other in pairwise(runs)) or runs[0] < (0, 0):
+    if (
+        not runs
+        or runs[0] < (0, 0)
+        or any(other - one < 1 for one, other in pairwise(here for here, _ in runs))
+    ):
         raise ValueError("runs begin at growing offsets")
+    if values["end"] is not None and not runs[-1][0] < values["end"]:
+        raise ValueError("runs begin before their end")
     return RunsRecord(**{**values, "runs": runs})
 
 
@@ -148,17 +167,18 @@ _KINDS: dict[str, Callable[[dict[str, Any]], AnyRecord]] = {_MIRROR: _mirror, _T
 class Runs:
     """The runs of one partition: offsets here, and those at the origin that they stand for.
 
-    One thread may add runs while others ask for `translated`.
+    A run is further ahead at its origin than the one before it: the origin has offsets that are not here, and never
+    the other way round. One thread may `put` while others ask.
     """
 
-    __slots__ = ("_here", "_there")
+    __slots__ = ("_here", "_lock", "_there")
 
-    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self, runs: Sequence[tuple[int, int]] = ()) -> None:
         """Begins with runs in order."""
-        self._here: list[int] = []
-        self._there: list[int] = []
-        for here, there in runs:
-            self.begin(here, there)
+        self._here, self._there = array("q"), array("q")
+        self._lock = Lock()
+        if runs:
+            self.put(runs, None)
 
     def __len__(self) -> int:
         return len(self._here)
@@ -166,18 +186,43 @@ class Runs:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._here, self._there, strict=True)
 
-    def begin(self, here: int, there: int) -> None:
-        """A run begins at an offset, and replaces what was known from there on."""
-        self.cut(here)
-        self._here.append(here)
-        self._there.append(there)
+    def put(self, runs: Sequence[tuple[int, int]], end: int | None) -> None:
+        """Replaces what is known of the offsets from the first run's on.
 
-    def cut(self, here: int) -> bool:
-        """Forgets runs that begin at an offset or behind it; tells whether there were any behind it."""
-        place = bisect_left(self._here, here)
-        beyond = bool(self._here[place:] and self._here[-1] > here)
-        del self._there[place:], self._here[place:]  # `_here` is never the shorter one for another thread
-        return beyond
+        Args:
+            runs: The runs, in order; at least one.
+            end: The offset behind those that are replaced; None: all are.
+
+        Example:
+            >>> runs = Runs([(0, 100), (10, 120), (20, 140)])
+            >>> runs.put([(5, 105), (8, 110)], 12)
+            >>> list(runs)
+            [(0, 100), (8, 110), (20, 140)]
+        """
+        with self._lock:
+            first = bisect_left(self._here, runs[0][0])
+            behind = len(self._here) if end is None else bisect_left(self._here, end)
+            kept = zip(self._here[behind:], self._there[behind:], strict=True)
+            heres, theres = array("q"), array("q")
+            ahead = self._there[first - 1] - self._here[first - 1] if first else None
+            for here, there in (*runs, *kept):
+                if ahead is None or there - here > ahead:
+                    heres.append(here)
+                    theres.append(there)
+                    ahead = there - here
+            self._here[first:], self._there[first:] = heres, theres
+
+    def forget(self, start: int, end: int) -> None:
+        """Forgets the runs that begin between two offsets."""
+        with self._lock:
+            place = slice(bisect_left(self._here, start), bisect_left(self._here, end))
+            del self._here[place], self._there[place]
+
+    def start_of_run(self, here: int) -> int | None:
+        """The first offset of the run that an offset belongs to; None before the first run."""
+        with self._lock:
+            place = bisect_right(self._here, here) - 1
+            return None if place < 0 else self._here[place]
 
     def origin(self, here: int) -> int | None:
         """The offset at the origin of the record that stands, or will stand, at an offset; None before the first run.
@@ -187,8 +232,39 @@ class Runs:
             >>> runs.origin(9), runs.origin(10), runs.origin(12)
             (109, 120, 122)
         """
-        place = bisect_right(self._here, here) - 1
-        return None if place < 0 else self._there[place] + here - self._here[place]
+        with self._lock:
+            place = bisect_right(self._here, here) - 1
+            return None if place < 0 else self._there[place] + here - self._here[place]
+
+    def between(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        """What each run has of the offsets `[start, end)`: the first one, the one behind the last, how far ahead it is.
+
+        Example:
+            >>> Runs([(0, 100), (10, 120), (20, 140)]).between(5, 12)
+            [(5, 10, 100), (10, 12, 110)]
+        """
+        if start >= end:
+            return []
+        with self._lock:
+            place = max(bisect_right(self._here, start) - 1, 0)
+            stop = bisect_left(self._here, end)
+            heres, theres = self._here[place:stop], self._there[place:stop]
+        behind = [*heres[1:], end] if heres else []
+        return [
+            (max(here, start), last, there - here)
+            for here, there, last in zip(heres, theres, behind, strict=True)
+        ]
+
+    def agrees(self, runs: Sequence[tuple[int, int]], end: int) -> bool:
+        """Whether runs, in order, are what is known of the offsets from the first one's on until `end`.
+
+        Example:
+            >>> runs = Runs([(0, 100), (10, 120)])
+            >>> runs.agrees([(5, 105), (10, 120)], 15), runs.agrees([(5, 105)], 15), runs.agrees([(12, 122)], 15)
+            (True, False, True)
+        """
+        known = [(first, first + ahead) for first, _, ahead in self.between(runs[0][0], end)]
+        return known == list(runs)
 
     def translated(self, there: int, end: int) -> int:
         """The offset here from which on the records stand that are at or behind an offset of the origin.
@@ -202,27 +278,30 @@ class Runs:
             >>> [runs.translated(there, 15) for there in (5, 100, 109, 113, 120, 121, 500)]
             [0, 0, 9, 10, 10, 11, 15]
         """
-        place = bisect_right(self._there, there) - 1
-        if place < 0:
-            return min(self._here[0], end) if self._here else end
-        next_run = self._here[place + 1] if place + 1 < len(self._here) else end
-        return min(self._here[place] + there - self._there[place], next_run, end)
+        with self._lock:
+            place = bisect_right(self._there, there) - 1
+            if place < 0:
+                return min(self._here[0], end) if self._here else end
+            next_run = self._here[place + 1] if place + 1 < len(self._here) else end
+            return min(self._here[place] + there - self._there[place], next_run, end)
 
 
 @dataclass
 class MirrorMap:
-    """What the topic says.
+    """What the topic says. One thread may `read` while others ask.
 
     Attributes:
         mirrors: By the id of the cluster that is mirrored.
         topics: By their names here.
         runs: By topic and partition here.
+        kept: The offsets that each `RunsRecord` of a partition is about, and how many were lost before them.
         passed_over: How many records were none that this version reads.
     """
 
     mirrors: dict[str, MirrorRecord] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
     runs: dict[tuple[str, int], Runs] = field(default_factory=dict)
+    kept: dict[tuple[str, int], dict[tuple[int, int | None], int]] = field(default_factory=dict)
     passed_over: int = 0
 
     @classmethod
@@ -230,20 +309,58 @@ class MirrorMap:
         """Reads records, keys and values, in the order of the log."""
         found = cls()
         for key, value in records:
-            try:
-                if key is not None and value is not None:
-                    found.take(from_json(key, value))
-            except MirrorRecordError:
-                found.passed_over += 1
+            found.read(key, value)
         return found
 
-    def take(self, record: AnyRecord) -> None:
-        """Takes note of a record."""
+    def read(self, key: bytes | None, value: bytes | None) -> None:
+        """Takes note of what a key and a value say; counts those that are no record."""
+        try:
+            if key is None:
+                self.passed_over += 1
+            elif value is not None:
+                self._take(from_json(key, value))
+            elif key.startswith(f"{_RUNS}\t".encode()):
+                self._forget(key)
+        except MirrorRecordError:
+            self.passed_over += 1
+
+    def runs_of(self, topic: str, partition: int) -> Runs:
+        """The runs of a partition here, which are kept up to date."""
+        return self.runs.setdefault((topic, partition), Runs())
+
+    def lost(self, topic: str, partition: int) -> int:
+        """How many offsets of the origin expired before they were mirrored."""
+        return sum(tuple(self.kept.get((topic, partition), {}).values()))
+
+    def unneeded(self, topic: str, partition: int, begin: int) -> list[bytes]:
+        """The keys of records about offsets before the first one that a partition here still has.
+
+        Those that say what was lost stay.
+        """
+        start = self.runs_of(topic, partition).start_of_run(begin)
+        return [
+            runs_key(topic, partition, first, end)
+            for (first, end), lost in tuple(self.kept.get((topic, partition), {}).items())
+            if start is not None and end is not None and end <= start and not lost
+        ]
+
+    def _take(self, record: AnyRecord) -> None:
         if isinstance(record, MirrorRecord):
             self.mirrors[record.source] = record
         elif isinstance(record, TopicRecord):
             self.topics[record.name] = record
         else:
-            runs = self.runs.setdefault((record.topic, record.partition), Runs())
-            for here, there in record.runs:
-                runs.begin(here, there)
+            self.runs_of(record.topic, record.partition).put(record.runs, record.end)
+            kept = self.kept.setdefault((record.topic, record.partition), {})
+            if record.end is None:
+                kept.clear()
+            kept[record.runs[0][0], record.end] = record.lost
+
+    def _forget(self, key: bytes) -> None:
+        try:
+            _, topic, partition, start, end = key.decode().split("\t")
+            place, offsets = (topic, int(partition)), (int(start), int(end))
+        except ValueError as error:
+            raise MirrorRecordError(f"no key of {MIRROR_TOPIC}: {key[:80]!r}") from error
+        self.kept.get(place, {}).pop(offsets, None)
+        self.runs_of(*place).forget(*offsets)
