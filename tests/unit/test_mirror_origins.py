@@ -1,7 +1,7 @@
 """The runs that the offsets of a batch belong to."""
 
 from headwater_streams.sources.mirrored import MirrorMap, MirrorRecord, Runs, TopicRecord
-from headwater_streams.sources.origins import OriginRun, runs_within
+from headwater_streams.sources.origins import OriginRun, in_blocks, runs_within
 
 
 def kept() -> MirrorMap:
@@ -36,3 +36,25 @@ def test_mirror_origins_of_the_last_run_reach_to_the_end() -> None:
 
 def test_mirror_origins_of_no_offsets_are_none() -> None:
     assert runs_within(kept(), {"east:w.clicks": {0: (5, 5)}}, {"east:w.clicks": "w.clicks"}) == []
+
+
+def test_mirror_origins_of_one_long_run_are_in_two_blocks_at_most() -> None:
+    bits, blocks = in_blocks([run(1_000, 51_000, 7)])
+
+    assert len(blocks) <= 2
+    assert {each >> bits for each in (1_000, 50_999)} == {block for block, _ in blocks}
+
+
+def test_mirror_origins_of_many_runs_are_found_in_the_block_of_each_record() -> None:
+    runs = [run(start, start + 3, start) for start in range(0, 3_000, 3)] + [run(3_000, 9_000, 5_000)]
+
+    bits, blocks = in_blocks(runs)
+
+    by_block: dict[int, list[OriginRun]] = {}
+    for block, each in blocks:
+        by_block.setdefault(block, []).append(each)
+    assert len(blocks) < 3 * len(runs)
+    assert max(map(len, by_block.values())) < 20
+    for offset in range(9_000):
+        (found,) = [each for each in by_block[offset >> bits] if each.start <= offset < each.end]
+        assert found.start <= offset < found.end

@@ -4,7 +4,7 @@
 say more, and what the shipper sent twice stands at two offsets of the mirrored topic.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.sources.coordinates import OFFSET, ORIGIN, ORIGIN_TYPE, PARTITION, TOPIC
-from headwater_streams.sources.mirrored import MirrorMap
+from headwater_streams.sources.mirrored import MirrorMap, Runs
 from headwater_streams.spark.columns import cols
 
 _FIELDS = (
+    "_run_block",
     "_run_topic",
     "_run_partition",
     "_run_start",
@@ -25,6 +26,8 @@ _FIELDS = (
     "_run_name",
     "_run_ahead",
 )
+_BITS_AT_ONCE = 4
+"""The length of a block is a literal, and Spark compiles a plan of other literals anew: so there are few lengths."""
 
 
 @dataclass(frozen=True)
@@ -65,30 +68,51 @@ def runs_within(found: MirrorMap, ranges: Ranges, names: Mapping[str, str]) -> l
         if record is None or mirror is None:
             continue
         for partition, (start, end) in sorted(partitions.items()):
-            kept = list(found.runs.get((names[topic], partition), ()))
-            ends = [here for here, _ in kept[1:]] + [end]
-            for (here, there), behind in zip(kept, ends, strict=False):
-                first, last = max(here, start), min(behind, end)
-                if first < last:
-                    run = OriginRun(topic, partition, first, last, mirror.name, record.origin, there - here)
-                    runs.append(run)
+            kept = found.runs.get((names[topic], partition), Runs())
+            for first, behind, ahead in kept.between(start, end):
+                runs.append(OriginRun(topic, partition, first, behind, mirror.name, record.origin, ahead))
     return runs
 
 
-def with_origins(located: DataFrame, runs: list[OriginRun]) -> DataFrame:
+def in_blocks(runs: Sequence[OriginRun]) -> tuple[int, list[tuple[int, OriginRun]]]:
+    """Each run with the blocks of offsets that it has a part of; a record is compared with those of its block alone.
+
+    A topic of small transactions has a run for each of them, and without blocks each record would be compared with
+    each run of its partition. A block is about as long as a run, so that neither is much more than the other.
+
+    Returns:
+        The logarithm of a block's length to the base of 2, and blocks and runs.
+    """
+    mean = sum(run.end - run.start for run in runs) // max(len(runs), 1)
+    bits = -(-mean.bit_length() // _BITS_AT_ONCE) * _BITS_AT_ONCE
+    return bits, [
+        (block, run) for run in runs for block in range(run.start >> bits, (run.end - 1 >> bits) + 1)
+    ]
+
+
+def with_origins(located: DataFrame, runs: Sequence[OriginRun]) -> DataFrame:
     """Located records with the origins of those that have none and belong to a run."""
     if not runs:
         return located
-    values = [
-        [getattr(run, name) for run in runs]
-        for name in ("topic", "partition", "start", "end", "cluster", "name", "ahead")
+    bits, blocks = in_blocks(runs)
+    columns = [pa.array([block for block, _ in blocks], pa.int64())]
+    columns += [
+        pa.array([getattr(run, name) for _, run in blocks], kind)
+        for name, kind in (
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("start", pa.int64()),
+            ("end", pa.int64()),
+            ("cluster", pa.string()),
+            ("name", pa.string()),
+            ("ahead", pa.int64()),
+        )
     ]
-    types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string(), pa.string(), pa.int64())
-    arrays = [pa.array(each, kind) for each, kind in zip(values, types, strict=True)]
     # As a table, not as literals: these would have Spark compile the plan anew for each batch.
-    table = located.sparkSession.createDataFrame(pa.table(dict(zip(_FIELDS, arrays, strict=True))))
-    topic, partition, start, end, cluster, name, ahead = (F.col(each) for each in _FIELDS)
+    table = located.sparkSession.createDataFrame(pa.table(dict(zip(_FIELDS, columns, strict=True))))
+    block, topic, partition, start, end, cluster, name, ahead = (F.col(each) for each in _FIELDS)
     inside = (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition)
+    inside &= F.shiftright(OFFSET, bits) == block
     inside &= (F.col(OFFSET) >= start) & (F.col(OFFSET) < end)
     of_run = F.struct(
         cluster.alias("cluster"),
