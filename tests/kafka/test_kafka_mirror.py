@@ -15,8 +15,8 @@ from support import apache_kafka
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=[apache_kafka.VERSION, apache_kafka.NEWEST])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Apache Kafka's address."""
     settings = {
         "group.initial.rebalance.delay.ms": "0",
@@ -24,7 +24,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "transaction.state.log.min.isr": "1",
     }
     try:
-        with apache_kafka.running_kafka(tmp_path_factory.mktemp("kafka"), settings, heap="256m") as (
+        apache_kafka.require_jars(request.param)
+        directory = tmp_path_factory.mktemp("kafka")
+        with apache_kafka.running_kafka(directory, settings, heap="256m", version=request.param) as (
             _,
             address,
         ):
