@@ -17,6 +17,7 @@ from headwater.demo.events import (
     LATE_MAX_MS,
     LATE_MIN_MS,
     SLICE_MS,
+    STANDSTILL_MS,
     TOPICS,
     WEATHER,
     Event,
@@ -241,6 +242,26 @@ def test_plan_first_days_are_a_plan_of_their_own(days: int, chunks: int) -> None
     assert plan.events(DEPARTURES) == len(flights)
     assert plan.chunks == chunks
     assert _closed_across_chunks(plan) >= 1
+
+
+@pytest.mark.parametrize("days", [2, 4, 31][: amount(small=2, full=3)])
+def test_plan_full_holds_events_back_until_a_chunk_ends(days: int) -> None:
+    plan = plan_replay(ReplaySpec(1, 1, 0.05, 0.002, days, full=True), month_of(1, days))
+    plain = plan_replay(ReplaySpec(1, 1, 0.05, 0.002, days), month_of(1, days))
+    assert plain.held_chunk is None
+    assert not any(e.held for e in plain.emissions)
+    held = [e for e in plan.emissions if e.held]
+    assert {e.event.topic for e in held} == {DEPARTURES, ARRIVALS}
+    assert len({e.clock_ms for e in held}) == 1
+    assert plan.held_chunk is not None
+    assert plan.held_chunk + 1 < plan.chunks, "the checks are well again in the chunk behind"
+    last = [part for part in plan.slices if part.chunk == plan.held_chunk][-1]
+    assert all(e in plan.emissions[last.start : last.end] for e in held)
+    assert all(0 <= e.clock_ms - e.event.happened_ms <= STANDSTILL_MS + DISORDER_MS for e in held)
+    for topic in (DEPARTURES, ARRIVALS):
+        behind = [e.clock_ms - e.event.happened_ms for e in held if e.event.topic == topic and e.event.timed]
+        assert sum(each > _HOUR_MS for each in behind) > 40, "twice what the check allows"
+        assert (plan.events(topic), plan.late(topic)) == (plain.events(topic), plain.late(topic))
 
 
 def test_plan_copies_of_everything_and_all_late_is_still_a_plan() -> None:

@@ -41,6 +41,12 @@ def test_claim_home_of_before_there_were_days_has_the_whole_month(plan: ReplayPl
         home.claim(replace(plan, spec=replace(plan.spec, days=4)))
 
 
+def test_claim_home_of_the_plain_demo_is_not_one_of_the_full(plan: ReplayPlan, tmp_path: Path) -> None:
+    DemoHome(tmp_path).claim(plan)
+    with pytest.raises(UsageError, match="was made with no --full, not --full: use those"):
+        DemoHome(tmp_path).claim(replace(plan, spec=replace(plan.spec, full=True)))
+
+
 def test_claim_plan_of_another_version_is_refused(plan: ReplayPlan, tmp_path: Path) -> None:
     DemoHome(tmp_path).claim(plan)
     other = replace(plan, emissions=plan.emissions[1:])

@@ -10,6 +10,9 @@ same origin, half of those copies three to six days later. The clock is cut twic
 - into **chunks**, the first of one day, the others of three: eleven in February, at most twelve. Between two
   chunks the producer waits for the jobs, so a later chunk is in later batches.
 
+In the full demo the shipper of one airport stands still for the last five hours of the chunk halfway, and sends what
+waited as the chunk ends. So these events are up to five hours late.
+
 Every event has an origin, as if it came from an upstream cluster: one upstream partition for each airport,
 with consecutive offsets in the order in which things happened there.
 """
@@ -19,7 +22,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -37,6 +40,10 @@ SLICE_MS = 15 * _MINUTE_MS
 FIRST_CHUNK_MS = 24 * _HOUR_MS
 CHUNK_MS = 72 * _HOUR_MS
 LATE_MIN_MS, LATE_MAX_MS = 2 * _HOUR_MS, 6 * _HOUR_MS
+STANDSTILL_MS = 5 * _HOUR_MS
+HELD_PARTITION = 0
+"""The upstream partition whose shipper stands still in the full demo: Newark's."""
+_HELD_TOPICS = (DEPARTURES, ARRIVALS)
 
 WHOLE_MONTH = 31
 
@@ -45,13 +52,17 @@ Headers = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
-    """What decides a replay: the first days of a month of 2013, the seed, the shares sent twice and sent late."""
+    """What decides a replay: the first days of a month of 2013, the seed, the shares sent twice and sent late.
+
+    `full` is whether a shipper stands still halfway.
+    """
 
     month: int
     seed: int
     duplicates: float
     late: float
     days: int = WHOLE_MONTH
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +93,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """One sending of an event at `clock_ms` of the replayed clock (the record's CreateTime)."""
+    """One sending of an event at `clock_ms` of the replayed clock (the record's CreateTime).
+
+    `late` is one of the share that the seed makes late; `held` waited until a shipper went on.
+    """
 
     event: Event
     clock_ms: int
     copy: bool = False
     late: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,15 @@ class ReplayPlan:
     def chunks(self) -> int:
         """How many chunks there are."""
         return self.slices[-1].chunk + 1
+
+    @property
+    def held_chunk(self) -> int | None:
+        """The chunk with whose end the shipper goes on that stood still; None if none does."""
+        return (self.chunks - 1) // 2 if self.spec.full else None
+
+    def held(self, topic: str) -> int:
+        """How many events of `topic` waited for the shipper."""
+        return sum(e.event.topic == topic and e.held for e in self.emissions)
 
     def events(self, topic: str) -> int:
         """How many different events `topic` gets."""
@@ -150,6 +174,8 @@ def plan_replay(spec: ReplaySpec, flights: Sequence[Flight], reports: Sequence[R
         of_topic = [event for event in events if event.topic == topic]
         late = 0.0 if topic == WEATHER else spec.late
         first += _first_sendings(of_topic, barriers, late, _rng(spec, "first", topic))
+    if spec.full:
+        first = [_held_until(barriers[len(barriers) // 2], emission) for emission in first]
     copies = [
         copy
         for topic in TOPICS
@@ -270,6 +296,14 @@ def _late_sendings(
     for event in rng.sample(others, count - len(sendings)):
         sendings[event] = event.happened_ms + rng.randrange(LATE_MIN_MS, LATE_MAX_MS)
     return sendings
+
+
+def _held_until(end_ms: int, emission: Emission) -> Emission:
+    """The sending, or a later one if its shipper stands still then. What is late for hours is not held as well."""
+    is_shipped = emission.event.topic in _HELD_TOPICS and emission.event.origin_partition == HELD_PARTITION
+    if not is_shipped or emission.late or not end_ms - STANDSTILL_MS <= emission.clock_ms < end_ms:
+        return emission
+    return replace(emission, clock_ms=end_ms - 1000, held=True)
 
 
 def _copies(first: Sequence[Emission], share: float, rng: random.Random) -> Iterator[Emission]:

@@ -39,7 +39,7 @@ class DemoHome:
         """
         ours = {**asdict(plan.spec), "plan": plan.digest()}
         if self.arguments_path.exists():
-            theirs = {"days": WHOLE_MONTH, **json.loads(self.arguments_path.read_text())}
+            theirs = {"days": WHOLE_MONTH, "full": False, **json.loads(self.arguments_path.read_text())}
             if theirs != ours:
                 raise UsageError(_other_arguments(self.root, theirs, ours))
             return True
@@ -80,6 +80,12 @@ def _other_arguments(root: Path, theirs: dict[str, Any], ours: dict[str, Any]) -
     differing = [name for name in names if theirs.get(name) != ours[name]]
     if not differing:
         return f"{root} was made by another version of the demo: give another --home"
-    existing = ", ".join(f"--{name} {theirs.get(name)}" for name in differing)
-    requested = ", ".join(f"--{name} {ours[name]}" for name in differing)
+    existing = ", ".join(_option(name, theirs.get(name)) for name in differing)
+    requested = ", ".join(_option(name, ours[name]) for name in differing)
     return f"{root} was made with {existing}, not {requested}: use those, or give another --home"
+
+
+def _option(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"no --{name}"
+    return f"--{name} {value}"
