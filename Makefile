@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo docs commits changelog release check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
+.PHONY: demo demo-full docs commits changelog release check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -13,6 +13,9 @@ setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Ja
 $(STAMP): pyproject.toml constraints.txt .ci/make-venv tools/install.py broker/build_extension.py broker/headwater_broker/log/_records.c
 	@.ci/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
+
+demo-full: setup  ## The same over two clusters: a mirror, a schema registry, producers' counts, checks that break, alarms
+	@$(BIN)/headwater demo --full --home .headwater-full $(ARGS)
 
 demo: setup  ## The flights of one month, from events to Delta tables, rebuilt by a backfill and proved
 	@$(BIN)/headwater demo $(ARGS)
@@ -94,4 +97,4 @@ bench-queues: setup  ## The Kafka paper's workload beside Apache Kafka, RabbitMQ
 	@PYTHONPATH=tests/bench:tests/support $(BIN)/python -m queues $(ARGS)
 
 clean:
-	rm -rf $(VENV) .headwater dist build
+	rm -rf $(VENV) .headwater .headwater-full dist build

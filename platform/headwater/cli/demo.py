@@ -32,6 +32,13 @@ def demo(
     rate: Annotated[
         float, typer.Option(metavar="N", min=0, help="Events a second at most; 0: as the jobs keep up.")
     ] = 0,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Two clusters with a mirror, a schema registry, producers' counts, checks that break, alarms.",
+        ),
+    ] = False,
     home: HomeOption = DEFAULT_HOME,
     json_output: JsonOption = False,
 ) -> None:
@@ -42,21 +49,33 @@ def demo(
     mends a bug by a backfill, and compares every table with the data set's
     CSV. Interrupted, the same command goes on; nothing is deleted.
 
+    With --full the events go to a cluster of their own, which a mirror copies
+    into that of the jobs; their producer counts them, and the weather's schema
+    is in a registry. Halfway a shipper stands still, two checks break, and an
+    alarm says so. It needs headwater[registry].
+
     The last line is demo: ok, or what differs. Exit status 0: ok, 1: not.
 
     \b
     Examples:
       headwater demo
       headwater demo --days 4
+      headwater demo --full --home full
       headwater demo --month 7 --seed 99 --duplicates 0.2 --home july
       headwater demo --json
     """
     from headwater.demo.events import ReplaySpec
-    from headwater.demo.run import DemoOptions, run_demo
+    from headwater.demo.run import Demo, DemoOptions, run_demo
     from headwater.demo.show import Show
 
+    kind = Demo
+    if full:
+        from headwater.demo.full import FullDemo
+
+        kind = FullDemo
     show = Show(progress_console() if json_output else console())
-    result = run_demo(DemoOptions(ReplaySpec(month, seed, duplicates, late, days), rate, home), show)
+    spec = ReplaySpec(month, seed, duplicates, late, days, full)
+    result = run_demo(DemoOptions(spec, rate, home), show, kind)
     if json_output:
         print_json(result.to_json())
     sys.stdout.flush()

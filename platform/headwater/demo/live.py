@@ -2,12 +2,17 @@
 
 import json
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from headwater.demo.events import TOPICS, ReplayPlan
+from confluent_kafka import Producer
+
+from headwater.demo.events import TOPICS, Event, ReplayPlan
 from headwater.demo.home import DemoHome
 from headwater.demo.journal import Journal
-from headwater.demo.producer import Replay, ReplayProgress
+from headwater.demo.producer import Replay, ReplayProgress, value_of
 from headwater.demo.show import Pulse, Show
 from headwater.demo.watch import Watch
 from headwater.errors import UserError
@@ -23,7 +28,7 @@ MODULE = "jobs/flights.py"
 FIRST_VERSION = "jobs/first_version/delay_by_carrier.py"
 WINDOWED = "delay_by_carrier"
 
-_LIVE = (
+LIVE = (
     f"{MODULE}:clean_departures",
     f"{MODULE}:clean_arrivals",
     f"{MODULE}:join_flights",
@@ -34,6 +39,25 @@ _TRIGGER_S = 2.0
 _POLL_S = 0.1
 _PATIENCE_S = 300.0
 _AGAIN = "the same command goes on from here"
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """What another demo does otherwise while events arrive.
+
+    Attributes:
+        jobs: The modules of the jobs that run.
+        producer: Makes the Kafka client of its properties.
+        value: Gives the value that an event is sent with in a chunk.
+        before_chunk: Called before a chunk is sent, once the jobs have taken the one before.
+        beside: Called about once a second; it raises when something that is needed has ended.
+    """
+
+    jobs: tuple[str, ...] = LIVE
+    producer: Callable[[dict[str, Any]], Any] = Producer
+    value: Callable[[Event, int], bytes] = value_of
+    before_chunk: Callable[[int], None] = lambda _: None
+    beside: Callable[[], None] = lambda: None
 
 
 class LivePart:
@@ -47,6 +71,8 @@ class LivePart:
         journal: Journal,
         watch: Watch,
         show: Show,
+        front: str,
+        options: LiveOptions,
     ) -> None:
         """Prepare; nothing runs yet.
 
@@ -57,7 +83,11 @@ class LivePart:
             journal: What was sent.
             watch: What the jobs committed.
             show: Shows how it goes.
+            front: The brokers that the events are sent to, host:port.
+            options: What this demo does otherwise.
         """
+        self._front = front
+        self._options = options
         self._environment = environment
         self._home = home
         self._plan = plan
@@ -74,7 +104,9 @@ class LivePart:
             UserError: A job failed, or the stack or Spark ended; the same command goes on.
         """
         try:
-            runner = JobRunner(self._environment.context, find_jobs(_LIVE), lease=self._environment.leases)
+            runner = JobRunner(
+                self._environment.context, find_jobs(self._options.jobs), lease=self._environment.leases
+            )
             runner.start(interval_s=_TRIGGER_S)
             self._note_start("all")
             try:
@@ -105,12 +137,15 @@ class LivePart:
                 self._note_start(WINDOWED)
                 self._show.say(f"{WINDOWED} was stopped and started again while events arrive")
             self._await_jobs(runner, pulse, one_chunk_ahead=True)
+            self._options.before_chunk(chunk)
 
         replay = Replay(
             self._plan,
             self._journal,
-            self._environment.bootstrap,
+            self._front,
             rate=rate,
+            producer=self._options.producer,
+            value=self._options.value,
             check=lambda: self._check(runner),
         )
         replay.run(at_chunk, lambda progress: self._beat(pulse, progress))
@@ -151,6 +186,7 @@ class LivePart:
         if now_s - self._last_check_s < 1:
             return
         self._last_check_s = now_s
+        self._options.beside()
         try:
             runner.watch(0)
         except (StreamsError, AnyJvmError, ConnectionError):

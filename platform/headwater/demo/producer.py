@@ -4,10 +4,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, Message, Producer
 
-from headwater.demo.events import Emission, ReplayPlan, Slice
+from headwater.demo.events import Emission, Event, ReplayPlan, Slice
 from headwater.demo.journal import Journal
 from headwater.errors import UserError
 
@@ -28,6 +29,11 @@ class ReplayProgress:
     clock_ms: int
 
 
+def value_of(event: Event, _: int) -> bytes:
+    """An event's own value, in whatever chunk it is sent."""
+    return event.value
+
+
 class Replay:
     """One run of the producer over the part of the plan that is not in the journal."""
 
@@ -38,6 +44,8 @@ class Replay:
         bootstrap: str,
         *,
         rate: float = 0.0,
+        producer: Callable[[dict[str, Any]], Any] = Producer,
+        value: Callable[[Event, int], bytes] = value_of,
         check: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -48,17 +56,20 @@ class Replay:
             journal: What was sent before; grows with each slice.
             bootstrap: The brokers, host:port.
             rate: At most so many events a second; 0 sets no limit.
+            producer: Makes the Kafka client of its properties.
+            value: Gives the value that an event is sent with in a chunk.
             check: Called while waiting; it raises when the replay should stop (a broker died, a job failed).
             monotonic: The clock that `rate` is measured with.
         """
         self._plan = plan
         self._journal = journal
         self._rate = rate
+        self._value = value
         self._check = check
         self._monotonic = monotonic
         self._acknowledged: Counter[tuple[str, int]] = Counter()
         self._failure: str | None = None
-        self._producer = Producer(
+        self._producer = producer(
             {
                 "bootstrap.servers": bootstrap,
                 "client.id": "headwater-demo",
@@ -94,7 +105,7 @@ class Replay:
             self._acknowledged.clear()
             for emission in self._plan.emissions[part.start : part.end]:
                 self._pace(started_s, sent)
-                self._send(emission)
+                self._send(emission, part.chunk)
                 sent += 1
             self._deliver(part)
             self._journal.record_slice(index, self._acknowledged)
@@ -109,14 +120,14 @@ class Replay:
             self._check()
             self._producer.poll(min(wait_s, _POLL_S))
 
-    def _send(self, emission: Emission) -> None:
+    def _send(self, emission: Emission, chunk: int) -> None:
         event = emission.event
         while True:
             try:
                 self._producer.produce(
                     event.topic,
                     key=event.key,
-                    value=event.value,
+                    value=self._value(event, chunk),
                     headers=list(event.headers),
                     timestamp=emission.clock_ms,
                     on_delivery=self._reported,

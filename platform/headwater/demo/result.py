@@ -27,6 +27,7 @@ class DemoResult:
         tables: The comparison of each table with the CSV, after the backfill.
         audit: The books of each topic and partition.
         backfill: The plan and the verdict of the backfill.
+        full: What the full demo proved beside that; empty for the plain one.
         differences: What is not as it should be, each as a sentence; none of them means ok.
     """
 
@@ -37,6 +38,7 @@ class DemoResult:
     tables: dict[str, Comparison] = field(default_factory=dict)
     audit: list[dict[str, Any]] = field(default_factory=list)
     backfill: dict[str, Any] = field(default_factory=dict)
+    full: dict[str, Any] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
 
     @property
@@ -66,4 +68,5 @@ class DemoResult:
             },
             "audit": self.audit,
             "backfill": self.backfill,
+            **({"full": self.full} if self.full else {}),
         }

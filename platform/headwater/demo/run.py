@@ -1,21 +1,23 @@
 """The demo from beginning to end: stack, events, jobs, answers, backfill, proof."""
 
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.demo.compare import compare, quarantined_flights
-from headwater.demo.events import TOPICS, ReplayPlan, ReplaySpec, plan_replay
+from headwater.demo.events import TOPICS, Event, ReplayPlan, ReplaySpec, plan_replay
 from headwater.demo.flights import archive_path, read_month
 from headwater.demo.home import DemoHome
-from headwater.demo.live import MODULE, LivePart
+from headwater.demo.live import MODULE, LiveOptions, LivePart
 from headwater.demo.mend import mend
 from headwater.demo.oracle import EXPECTATIONS, Oracle
 from headwater.demo.questions import ask
-from headwater.demo.reconcile import count_copies, read_records, reconcile
+from headwater.demo.reconcile import count_copies, read_records, reconcile, values_of
 from headwater.demo.result import DemoResult, EventCounts
 from headwater.demo.show import Show
 from headwater.demo.stack import create_topics, demo_stack
@@ -57,12 +59,21 @@ class DemoOptions:
     home: Path
 
 
-def run_demo(options: DemoOptions, show: Show) -> DemoResult:
-    """Run the demo, or go on with one that was interrupted.
+@dataclass(frozen=True)
+class Clusters:
+    """Where events are sent, and where the jobs read them; host:port each, the same where there is one cluster."""
+
+    front: str
+    analysis: str
+
+
+def run_demo(options: DemoOptions, show: Show, kind: "type[Demo]") -> DemoResult:
+    """Run a demo, or go on with one that was interrupted.
 
     Args:
         options: What to replay, and the home.
         show: Shows how it goes.
+        kind: The demo, the plain one or the full one.
 
     Returns:
         The outcome; `ok` if everything was as it should be.
@@ -77,15 +88,20 @@ def run_demo(options: DemoOptions, show: Show) -> DemoResult:
     home = DemoHome(options.home)
     with home.locked():
         existed = home.claim(plan)
-        _Demo(options, home, plan, show, result).run(existed)
+        kind(options, home, plan, show, result).run(existed)
     result.seconds = time.monotonic() - started_s
     return result
 
 
-class _Demo:
+class Demo:
+    """The demo; another one, which does more, overrides `clusters`, `values`, `live_options` and `prove_more`."""
+
+    starting = "Starting ZooKeeper, a broker and Spark"
+
     def __init__(
         self, options: DemoOptions, home: DemoHome, plan: ReplayPlan, show: Show, result: DemoResult
     ) -> None:
+        """Prepare; nothing runs yet."""
         self._options = options
         self._home = home
         self._plan = plan
@@ -99,35 +115,58 @@ class _Demo:
     def _oracle(self) -> Oracle:
         return Oracle(archive_path(), self._plan.spec.month, self._plan.spec.days)
 
+    @contextmanager
+    def clusters(self) -> Iterator[Clusters]:
+        """The brokers, with the demo's topics."""
+        with running_stack(demo_stack(self._home.root)) as stack:
+            create_topics(stack.bootstrap)
+            yield Clusters(stack.bootstrap, stack.bootstrap)
+
+    def values(self, event: Event) -> Iterable[bytes]:
+        """The values that an event may have been sent with."""
+        return values_of(event)
+
+    def live_options(self) -> LiveOptions:
+        """What is done otherwise while events arrive."""
+        return LiveOptions()
+
+    def prove_more(self, clusters: Clusters) -> None:
+        """What else is proved while the brokers run."""
+
     def run(self, existed: bool) -> None:
+        """Run it all; what differs is added to the result.
+
+        Args:
+            existed: Whether the home is of a demo that was interrupted.
+        """
         if existed:
             self._say_progress()
-        self._show.step("Starting ZooKeeper, a broker and Spark")
+        self._show.step(self.starting)
         with ThreadPoolExecutor(1) as pool:
             # The stack is a child of this very thread and must not outlive it; Spark's JVM may start beside it.
             session = pool.submit(spark_session, self._home.root, app_name=_APP_NAME, extra=_SPARK_CONF)
             try:
-                with running_stack(demo_stack(self._home.root)) as stack:
-                    self._run_with(stack.bootstrap, session)
+                with self.clusters() as clusters:
+                    self._run_with(clusters, session)
             finally:
                 _stop(session)
         self._compare()
 
-    def _run_with(self, bootstrap: str, session: "Future[SparkSession]") -> None:
-        create_topics(bootstrap)
-        with TopicLog(bootstrap) as log:
-            unreported = reconcile(self._plan, self._journal, log)
+    def _run_with(self, clusters: Clusters, session: "Future[SparkSession]") -> None:
+        with TopicLog(clusters.front) as log:
+            unreported = reconcile(self._plan, self._journal, log, self.values)
         if unreported:
             self._show.say(
                 f"counted from the log: {quantity(unreported, 'record')} whose delivery reports a kill had lost"
             )
         session.result()
-        environment = open_environment(self._home.root, bootstrap, app_name=_APP_NAME)
-        self._live(environment)
+        environment = open_environment(self._home.root, clusters.analysis, app_name=_APP_NAME)
+        self._live(environment, clusters.front)
         self._answer()
         self._judge(environment)
         self._mend(environment)
-        self._audit(bootstrap)
+        self._audit(clusters.analysis)
+        self.prove_more(clusters)
 
     def _say_progress(self) -> None:
         slices = len(self._plan.slices)
@@ -142,8 +181,17 @@ class _Demo:
             f"({quantity(records, 'record')}){'; ' + batch_counts if batch_counts else ''}"
         )
 
-    def _live(self, environment: JobEnvironment) -> None:
-        live = LivePart(environment, self._home, self._plan, self._journal, self._watch, self._show)
+    def _live(self, environment: JobEnvironment, front: str) -> None:
+        live = LivePart(
+            environment,
+            self._home,
+            self._plan,
+            self._journal,
+            self._watch,
+            self._show,
+            front,
+            self.live_options(),
+        )
         produced = self._journal.delivered + self._journal.unreported
         if self._journal.next_slice < len(self._plan.slices) or self._watch.behind(produced):
             self._show.step("Events arrive, six jobs run")
