@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_REQUIREMENTS = ("-c", "constraints.txt", "-e", ".[spark,registry,demo,dev,docs]")
+_REQUIREMENTS = ("-c", "constraints.txt", "-e", ".[spark,registry,demo,notebooks,dev,docs]")
 _SILENT_S = 5.0  # after so long without news, a line says what is being done
 _LAST_LINES = 40  # of the output of an installer that failed
 _LINE_CHARACTERS = 90  # of its last line, when it is silent

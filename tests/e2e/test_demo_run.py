@@ -180,11 +180,17 @@ def test_demo_finished_again_says_so_and_changes_nothing(demo: Demo) -> None:
     assert _ends(demo.home) == before
 
 
-def test_demo_home_is_what_the_notebook_explores(demo: Demo, run_notebook: Callable[..., list[str]]) -> None:
+def test_demo_home_is_what_the_notebooks_explore(demo: Demo, run_notebook: Callable[..., list[str]]) -> None:
     shown = run_notebook("explore_flights", HEADWATER_HOME=str(demo.home))
     assert "'every offset is accounted for'" in shown
     assert any("departed_at is missing" in text for text in shown)
     assert any("minutes_behind" in text for text in shown)
+    assert any(text.count("departures:") == text.count("arrivals:") == 1 for text in shown), (
+        "the trace of a flight"
+    )
+    shown = run_notebook("the_ledger", HEADWATER_HOME=str(demo.home))
+    assert "'every offset is accounted for'" in shown
+    assert shown.count("True") == 2, "the terms add up, and every offset is once"
 
 
 def test_demo_other_arguments_are_refused(demo: Demo) -> None:

@@ -1,6 +1,6 @@
 """The notebooks: they run from top to bottom, and what they print is not in the repository.
 
-`explore_flights` needs a home that the demo made: see `test_demo_run`.
+Those that need a home which a demo made are run there: see `test_demo_run` and `test_demo_full`.
 """
 
 from collections.abc import Callable
@@ -33,6 +33,15 @@ def test_notebook_backfill_walkthrough_mends_the_table_and_takes_it_back(run_not
     before, after = (_column(text, "max_delay") for text in tables)
     assert (before, after) == (["5", "100", "9", "100"], ["5", "500", "9", "300"])
     assert shown.count("True") == 2, "neither a run nor a rollback shows"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_notebook_windows_and_late_data_draws_what_the_job_counts(run_notebook: RunNotebook) -> None:
+    shown = run_notebook("windows_and_late_data")
+    assert "True" in shown, "the drawing has the late events of the job"
+    counts = next(text for text in shown if text.splitlines()[-1].startswith("Name: late rows"))
+    assert [line.split()[-1] for line in counts.splitlines()[:-1]] == ["4", "2", "0"]
 
 
 def _column(table: str, name: str) -> list[str]:

@@ -212,7 +212,10 @@ def test_uv_of_the_path_installs_with_the_index_of_pip(tools: Path) -> None:
     assert _install(tools)
     (call,) = _calls(tools)
     assert call.startswith("uv pip install --python")
-    assert "-c constraints.txt -e .[spark,registry,demo,dev,docs] --no-progress https://a/simple" in call
+    assert (
+        "-c constraints.txt -e .[spark,registry,demo,notebooks,dev,docs] --no-progress https://a/simple"
+        in call
+    )
 
 
 def test_pip_installs_where_uv_fails(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +224,7 @@ def test_pip_installs_where_uv_fails(tools: Path, capsys: pytest.CaptureFixture[
     uv, upgrade, pip = _calls(tools)
     assert uv.startswith("uv pip install")
     assert upgrade.endswith("--upgrade pip")
-    assert pip.endswith("-c constraints.txt -e .[spark,registry,demo,dev,docs]")
+    assert pip.endswith("-c constraints.txt -e .[spark,registry,demo,notebooks,dev,docs]")
     said = capsys.readouterr()
     assert "no such option" in said.err
     assert "pip tries" in said.out
@@ -242,7 +245,7 @@ def test_pip_installs_where_no_wheel_of_uv_is_to_be_had(tools: Path) -> None:
     assert _install(tools)
     fetched, _, pip = _calls(tools)
     assert "--only-binary uv -c constraints.txt uv" in fetched
-    assert pip.endswith("-e .[spark,registry,demo,dev,docs]")
+    assert pip.endswith("-e .[spark,registry,demo,notebooks,dev,docs]")
 
 
 def test_wheel_of_uv_installs(tools: Path) -> None:
