@@ -21,7 +21,7 @@ from headwater.demo.events import DEPARTURES, TOPICS, WEATHER, Event
 from headwater.demo.live import FIRST_VERSION, MODULE, LiveOptions
 from headwater.demo.mirrored import RunningMirror, compare_clusters
 from headwater.demo.reports import REFUSED, Reports, answer_without_schema
-from headwater.demo.run import Clusters, Demo
+from headwater.demo.run import Demo, DemoClusters
 from headwater.demo.stack import HOST, await_leaders, create_topics, demo_stack, front_stack, registry_url
 from headwater.demo.topic_log import TopicLog
 from headwater.stack.local import running_stack
@@ -57,12 +57,8 @@ class FullDemo(Demo):
     def _alarms(self) -> Alarms:
         return Alarms(self._tables, self._home.folder / "alarms.jsonl")
 
-    @cached_property
-    def _proved(self) -> list[str]:
-        return []
-
     @contextmanager
-    def clusters(self) -> Iterator[Clusters]:
+    def clusters(self) -> Iterator[DemoClusters]:
         """Two clusters, a registry for both, and a mirror from one into the other."""
         held = self._plan.held_chunk
         assert held is not None, "the plan is one of a full demo"
@@ -76,7 +72,7 @@ class FullDemo(Demo):
             mirror = RunningMirror(front.bootstrap, analysis.bootstrap, self._home.root, self._show.say)
             self._mirror = stack.enter_context(mirror)
             await_leaders(analysis.bootstrap)
-            yield Clusters(front.bootstrap, analysis.bootstrap)
+            yield DemoClusters(front.bootstrap, analysis.bootstrap)
 
     def values(self, event: Event) -> Iterable[bytes]:
         """The values that an event may have been sent with, by each version of its schema."""
@@ -91,10 +87,10 @@ class FullDemo(Demo):
         self._interrupted = existed
         super().run(existed)
         self._show.step("What was proved beside that")
-        for sentence in self._proved:
+        for sentence in self._result.proved:
             self._show.say(sentence)
 
-    def prove_more(self, clusters: Clusters) -> None:
+    def prove_more(self, clusters: DemoClusters) -> None:
         """Look at mirror, registry, counts, checks and alarms, and trace a record through all."""
         if self._producer is not None:
             self._producer.end()
@@ -231,7 +227,7 @@ class FullDemo(Demo):
     def _prove(self, sentence: str, differences: list[str]) -> None:
         """Keep a sentence, or say what differs."""
         if not differences:
-            self._proved.append(sentence)
+            self._result.proved.append(sentence)
         for each in differences:
             self._differs(each)
 

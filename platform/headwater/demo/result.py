@@ -27,7 +27,8 @@ class DemoResult:
         tables: The comparison of each table with the CSV, after the backfill.
         audit: The books of each topic and partition.
         backfill: The plan and the verdict of the backfill.
-        full: What the full demo proved beside that; empty for the plain one.
+        full: What the full demo looked at beside that; empty for the plain one.
+        proved: What it proved by that, each as a sentence.
         differences: What is not as it should be, each as a sentence; none of them means ok.
     """
 
@@ -39,6 +40,7 @@ class DemoResult:
     audit: list[dict[str, Any]] = field(default_factory=list)
     backfill: dict[str, Any] = field(default_factory=dict)
     full: dict[str, Any] = field(default_factory=dict)
+    proved: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
 
     @property

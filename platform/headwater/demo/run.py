@@ -60,7 +60,7 @@ class DemoOptions:
 
 
 @dataclass(frozen=True)
-class Clusters:
+class DemoClusters:
     """Where events are sent, and where the jobs read them; host:port each, the same where there is one cluster."""
 
     front: str
@@ -116,11 +116,11 @@ class Demo:
         return Oracle(archive_path(), self._plan.spec.month, self._plan.spec.days)
 
     @contextmanager
-    def clusters(self) -> Iterator[Clusters]:
+    def clusters(self) -> Iterator[DemoClusters]:
         """The brokers, with the demo's topics."""
         with running_stack(demo_stack(self._home.root)) as stack:
             create_topics(stack.bootstrap)
-            yield Clusters(stack.bootstrap, stack.bootstrap)
+            yield DemoClusters(stack.bootstrap, stack.bootstrap)
 
     def values(self, event: Event) -> Iterable[bytes]:
         """The values that an event may have been sent with."""
@@ -130,7 +130,7 @@ class Demo:
         """What is done otherwise while events arrive."""
         return LiveOptions()
 
-    def prove_more(self, clusters: Clusters) -> None:
+    def prove_more(self, clusters: DemoClusters) -> None:
         """What else is proved while the brokers run."""
 
     def run(self, existed: bool) -> None:
@@ -152,7 +152,7 @@ class Demo:
                 _stop(session)
         self._compare()
 
-    def _run_with(self, clusters: Clusters, session: "Future[SparkSession]") -> None:
+    def _run_with(self, clusters: DemoClusters, session: "Future[SparkSession]") -> None:
         with TopicLog(clusters.front) as log:
             unreported = reconcile(self._plan, self._journal, log, self.values)
         if unreported:
