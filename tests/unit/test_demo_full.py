@@ -80,7 +80,7 @@ def test_report_has_the_version_of_its_chunk_and_may_have_had_either() -> None:
     reports = Reports("http://127.0.0.1:1", until_chunk=0)
     reports._ids = {1: 7, 2: 8}
     flights = read_month(1, 2)[:2]
-    plan = plan_replay(ReplaySpec(1, 1, 0, 0, 2, full=True), flights, read_weather(1, flights)[:3])
+    plan = plan_replay(ReplaySpec(1, 1, 0, 0, 2), flights, read_weather(1, flights)[:3])
     report = next(e.event for e in plan.emissions if e.event.topic == WEATHER)
     departure = next(e.event for e in plan.emissions if e.event.topic == DEPARTURES)
     assert list(reports.values(departure)) == [departure.value]
