@@ -207,8 +207,8 @@ def test_two_registries_of_one_topic_give_no_id_twice() -> None:
             each.join()
         assert sorted(ids) == list(range(1, 21))
         # What another registry has written is found where it is asked for, and listed when it has come.
-        for each in clients:
-            assert [each.get_versions(f"s{number}-9") for number in range(2)] == [[1], [1]]
+        for client in clients:
+            assert [client.get_versions(f"s{number}-9") for number in range(2)] == [[1], [1]]
         assert clients[0].get_subjects() == clients[1].get_subjects()
 
 

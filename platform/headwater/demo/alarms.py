@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from headwater.running.quality_watch import AlarmBell, WatchSettings
+from headwater.running.quality_watch import AlarmBell, by_command
 from headwater_streams.quality.results import history
 from headwater_streams.storage.home import Home
 
@@ -31,7 +31,7 @@ class Alarms:
         self._path = path
         file = shlex.quote(str(path.absolute()))
         command = f"cat >> {file} && echo >> {file}"
-        self._bell = AlarmBell(home, WatchSettings(command=command).deliveries)
+        self._bell = AlarmBell(home, "command", by_command(command))
 
     def look(self) -> None:
         """Deliver what is news."""
