@@ -112,13 +112,17 @@ def test_load_with_other_code_or_of_another_topic_of_that_name_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     driver = filled(spark, tmp_path)
-    load, chunks = begun(driver)
-    load.run(chunks[:1], lambda _: None)
 
     @hw.job(name="taken", target=hw.delta("silver.clicks"))
     def changed(clicks: DataFrame) -> DataFrame:
         return clicks.filter("n > 1")
 
+    load, chunks = begun(driver, job=changed)
+    driver.crash_at("before quarantine")
+    with pytest.raises(SimulatedCrash):
+        load.run(chunks, lambda _: None)
+    load, chunks = begun(driver)  # nothing of the other one was committed
+    load.run(chunks[:1], lambda _: None)
     with pytest.raises(LoadRefusedError, match=f"of the job was changed since {LOADED} was begun"):
         begun(driver, job=changed)
     begun(driver)

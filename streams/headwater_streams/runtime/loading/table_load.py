@@ -93,24 +93,23 @@ class TableLoad:
             )
         self._stage = RowStage(context, plan, GENERATION)
         self._code, self._topic_id = _code_of(plan.job), context.source.topic_id(self._topic)
-        begun = begun_load(context.home, plan.job.name)
-        self._begun = begun if begun is not None and begun.table == self._table_id() else None
+        self._begun = self._still_begun()
         if self._begun is not None:
             self._require_same(self._begun)
-        else:
-            self._require_new_sides()
 
-    def _table_id(self) -> str | None:
-        return table_id(self._path) if has_versions(self._path) else None
-
-    def _require_new_sides(self) -> None:
-        target, app_id = self._job.target, self._job.app_id(GENERATION)
+    def _still_begun(self) -> BegunLoad | None:
+        """What was begun of the table as it is now; None where nothing of that was committed."""
+        target = self._job.target
+        begun = begun_load(self._context.home, self._job.name)
+        is_of_table = begun is not None and has_versions(self._path) and begun.table == table_id(self._path)
         rejected = self._context.home.table(target.quarantine_table)
-        if self._last_batch() < 0 and has_versions(rejected) and last_batch(rejected, app_id) >= 0:
+        has_rejected = has_versions(rejected) and last_batch(rejected, self._job.app_id(GENERATION)) >= 0
+        if has_rejected and self._last_batch() < 0 and not is_of_table:
             raise LoadRefusedError(
                 f"{target.quarantine_table} has the rejected records of an earlier load into {target.name}, which was "
                 "removed: remove that table, too, or load into another one"
             )
+        return begun if is_of_table and (has_rejected or self._last_batch() >= 0) else None
 
     def _require_same(self, begun: BegunLoad) -> None:
         table = self._job.target.name
