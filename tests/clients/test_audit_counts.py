@@ -13,8 +13,9 @@ from deltalake import DeltaTable
 import headwater as hw
 from audited_clicks import START_MS, TABLE, audit_one, commit, send, send_uncounted, words
 from headwater.cli import main
+from headwater.running.counts import _Said
 from headwater_broker.testing import RunningBroker, broker
-from headwater_client import COUNTS_TOPIC, CountedProducer, counted
+from headwater_client import COUNTS_TOPIC, Appended, CountedProducer, counted
 from headwater_streams.ledger.counts.at_rest import held_by_partition
 from headwater_streams.ledger.counts.store import COUNTS_TABLE
 from headwater_streams.storage.home import Home
@@ -186,3 +187,14 @@ def test_audit_of_counts_says_which_settings_its_topic_lacks(running: RunningBro
         "__headwater_counts loses counts by its retention, or does not show whose clock is wrong: headwater topics "
         "alter __headwater_counts --config cleanup.policy=compact --config message.timestamp.type=LogAppendTime"
     )
+
+
+def test_what_brokers_counted_of_a_topic_that_was_made_again_is_of_the_newer_one_alone() -> None:
+    said = _Said()
+    for topic_id in ("", "a-b_c", "a-b_d"):
+        said.appended.append(
+            Appended(source="b", instance="i", topic="clicks", topic_id=topic_id, partition=0, start=0, end=1)
+        )
+    assert [each.topic_id for each in said.appended_to("clicks", "a+b/c")] == ["", "a-b_c"]
+    assert len(said.appended_to("clicks", None)) == 3
+    assert said.appended_to("taps", None) == []

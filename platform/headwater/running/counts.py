@@ -36,6 +36,7 @@ from headwater_streams.sources.topic_metadata import (
 from headwater_streams.storage.home import Home
 
 _APPENDED = 2  # librdkafka's TIMESTAMP_LOG_APPEND_TIME
+_AS_KAFKA_SHOWS_IDS = str.maketrans("+/", "-_")
 _SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 _LACKS_SETTINGS = (
     f"{COUNTS_TOPIC} loses counts by its retention, or does not show whose clock is wrong: headwater topics alter "
@@ -95,7 +96,9 @@ class _Said:
     def appended_to(self, topic: str, topic_id: str | None) -> list[Appended]:
         """What brokers counted of one topic, and not of another one that had its name before."""
         of_topic = [each for each in self.appended if each.topic == topic]
-        return [each for each in of_topic if topic_id is None or each.topic_id in ("", topic_id)]
+        # librdkafka shows an id in base64 with + and /, Kafka and our broker with - and _.
+        same = {"", (topic_id or "").translate(_AS_KAFKA_SHOWS_IDS)}
+        return [each for each in of_topic if topic_id is None or each.topic_id in same]
 
 
 @dataclass(frozen=True)
