@@ -17,7 +17,7 @@ _POLL_S = 0.1
 _QUIET_S = 5.0
 _REPEAT_S = 30.0
 _PROGRESS_BYTES = 65_536
-_LAST_S = 1.0
+_LAST_S, _COUNTS_S = 1.0, 5.0
 # After these a new producer starts from what is saved: the brokers forgot the old one, it no longer knows what they
 # have, or they now refuse batches as large or records as old as they took before.
 _STARTS_AGAIN = (
@@ -185,10 +185,12 @@ class Sender:
 
     def close(self) -> None:
         """Gives up what is still queued."""
-        self._producer.purge()
         if isinstance(self._producer, CountedProducer):
-            self._producer.end(_LAST_S)  # says that of the records that are given up nothing is known
+            self._producer.flush(_LAST_S)  # counts are on their way, too
+            self._producer.purge()
+            self._producer.end(_COUNTS_S)  # says that of the records that are given up nothing is known
         else:
+            self._producer.purge()
             self._producer.flush(_LAST_S)
 
     def _complain(self) -> None:
