@@ -59,7 +59,7 @@ NUMBERS = [
     key
     for key in known_keys()
     if key.count(".") == 1
-    and isinstance(getattr(getattr(Settings(), key.split(".")[0]), key.split(".")[1]), int | float)
+    and type(getattr(getattr(Settings(), key.split(".")[0]), key.split(".")[1])) in (int, float)
 ]
 
 

@@ -217,7 +217,8 @@ def suggest(
         return
     text = as_module(found_table.qualified_name, version, rows, found)
     if out is None:
-        print(text, end="")
+        for line in text.splitlines():
+            print_line(line)
         return
     write_text(out, text)
     print_line(

@@ -52,6 +52,18 @@ PermanentOption = Annotated[
 ]
 
 
+@app.callback()
+def _registry() -> None:
+    """Serve a schema registry, and register, check and show schemas.
+
+    \b
+    Examples:
+      headwater registry serve
+      headwater registry register clicks-value click.avsc
+      headwater registry subjects
+    """
+
+
 @app.command()
 def serve(
     host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
@@ -63,6 +75,7 @@ def serve(
     ] = "_schemas",
     home: HomeOption = DEFAULT_HOME,
     bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
 ) -> None:
     """Serve a schema registry until it is stopped.
 
@@ -90,7 +103,10 @@ def serve(
             timeout_s=cluster.timeout_s,
         ) as url,
     ):
-        print_line(f"ready {url}", flush=True)
+        if json_output:
+            print_json({"ready": url})
+        else:
+            print_line(f"ready {url}", flush=True)
         stopping.wait()
 
 
