@@ -167,8 +167,8 @@ _KINDS: dict[str, Callable[[dict[str, Any]], AnyRecord]] = {_MIRROR: _mirror, _T
 class Runs:
     """The runs of one partition: offsets here, and those at the origin that they stand for.
 
-    A run is further ahead at its origin than the one before it: the origin has offsets that are not here, and never
-    the other way round. One thread may `put` while others ask.
+    A run is further ahead at its origin than the one before it: the origin has offsets that are not here. Only where
+    records were copied twice it is the other way round. One thread may `put` while others ask.
     """
 
     __slots__ = ("_here", "_lock", "_there")
@@ -189,6 +189,8 @@ class Runs:
     def put(self, runs: Sequence[tuple[int, int]], end: int | None) -> None:
         """Replaces what is known of the offsets from the first run's on.
 
+        A run behind those that is less far ahead was kept for records that were never written, and goes.
+
         Args:
             runs: The runs, in order; at least one.
             end: The offset behind those that are replaced; None: all are.
@@ -205,7 +207,12 @@ class Runs:
             kept = zip(self._here[behind:], self._there[behind:], strict=True)
             heres, theres = array("q"), array("q")
             ahead = self._there[first - 1] - self._here[first - 1] if first else None
-            for here, there in (*runs, *kept):
+            for here, there in runs:
+                if there - here != ahead:
+                    heres.append(here)
+                    theres.append(there)
+                    ahead = there - here
+            for here, there in kept:
                 if ahead is None or there - here > ahead:
                     heres.append(here)
                     theres.append(there)
