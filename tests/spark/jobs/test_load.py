@@ -118,7 +118,7 @@ def test_load_with_other_code_or_of_another_topic_of_that_name_is_refused(
         return clicks.filter("n > 1")
 
     load, chunks = begun(driver, job=changed)
-    driver.crash_at("before quarantine")
+    driver.crash_at("before commit")
     with pytest.raises(SimulatedCrash):
         load.run(chunks, lambda _: None)
     load, chunks = begun(driver)  # nothing of the other one was committed
