@@ -56,7 +56,7 @@ def test_counts_name_rows_that_were_removed_and_doubled_by_hand(made: Callable[.
     driver = made(three_batches, *kind.jobs(1), kind=kind.name)
     path = str(driver.home.table(TABLE))
     row = DeltaTable(path).to_pyarrow_table(filters=[("_offset", "=", 5)])
-    first = min(DeltaTable(path).to_pyarrow_table(["_offset"])["_offset"].to_pylist())
+    first = min(DeltaTable(path).to_pyarrow_table(columns=["_offset"])["_offset"].to_pylist())
     DeltaTable(path).delete(f"_offset = {first}")
     write_deltalake(path, row, mode="append")
     DeltaTable(f"{path}__quarantine").delete("_offset = 3")
