@@ -426,7 +426,7 @@ def bind(function: Callable[..., Any]) -> Job:
     lookups: dict[str, LookupInput] = {}
     for parameter in inspect.signature(function).parameters:
         if parameter not in declared_inputs:
-            usable = ", ".join(sorted(declared_inputs)) or "none"
+            usable = ", ".join(sorted(declared_inputs)) or "none: declare them outside of functions"
             raise JobDefinitionError(
                 f"job {declaration.name!r}: no input for the parameter {parameter!r}; the module's inputs are {usable}"
             )
