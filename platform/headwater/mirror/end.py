@@ -2,12 +2,13 @@
 
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headwater.errors import UserError
@@ -221,12 +222,34 @@ class End:
     def admin(self) -> Any:
         """An admin client."""
         if self._admin is None:
-            properties = {"client.id": "headwater-mirror", "log_level": 0, **self.cluster.rdkafka([])}
-            try:
-                self._admin = new_client(AdminClient, properties, self.cluster)
-            except RefusedError as error:
-                raise MirrorError(str(error)) from error
+            self._admin = self._client(AdminClient)
         return self._admin
+
+    def committed(self, group: str) -> dict[Place, int]:
+        """What a group has committed of the topics there are.
+
+        A consumer of the group asks, which joins nothing. librdkafka's admin client would end the process at a
+        coordinator that is only coming (confluentinc/librdkafka#5040).
+
+        Raises:
+            KafkaException: The brokers refuse, or cannot answer now.
+        """
+        places = [TopicPartition(topic, number) for topic, of in self.layout.leaders.items() for number in of]
+        if not places:
+            return {}
+        consumer = self._client(Consumer, {"group.id": group, "enable.auto.commit": False})
+        try:
+            found = consumer.committed(places, timeout=TIMEOUT_S)
+        finally:
+            consumer.close()
+        return {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
+
+    def _client(self, kind: Callable[..., Any], more: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        properties = {"client.id": "headwater-mirror", "log_level": 0, **self.cluster.rdkafka([]), **more}
+        try:
+            return new_client(kind, properties, self.cluster)
+        except RefusedError as error:
+            raise MirrorError(str(error)) from error
 
     def drop_connections(self) -> None:
         """Ends its connections; the next request makes new ones."""

@@ -113,20 +113,13 @@ class GroupOffsets:
                 self._written.setdefault(group, {}).update(new)
 
     def _committed(self, end: End, group: str) -> dict[Place, int]:
-        asked = [ConsumerGroupTopicPartitions(group)]
-        future = end.admin().list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group]
         try:
-            answer = future.result()
+            return end.committed(group)
         except KafkaException as error:
             self._tell(
                 f"the offsets of group {group} at {end.cluster.bootstrap} are not known: {why_refused(error)}"
             )
             return {}
-        return {
-            (each.topic, each.partition): each.offset
-            for each in answer.topic_partitions or ()
-            if each.error is None and each.offset >= 0
-        }
 
     def _commit(self, end: End, group: str, offsets: Offsets) -> bool:
         """Commits a group's offsets; False where it has members, or the brokers refuse."""
