@@ -29,6 +29,7 @@ def test_wheel_holds_the_three_packages_and_what_they_read(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
         "headwater",
         "headwater_broker",
+        "headwater_client",
         "headwater_streams",
     }
     tracked = subprocess.run(

@@ -63,7 +63,8 @@ def test_mirror_of_a_kafka_that_asks_who_it_is_goes_on_beyond_a_session(
             values |= {"username": "alice", "password": PASSWORD}
         told = mirror_for(KafkaCluster(bootstrap, ClientLogin(**values)), ours.bootstrap, 9)  # type: ignore[arg-type]
         refused = KafkaCluster(
-            bootstrap, ClientLogin(**values | {"token_url": "http://127.0.0.1:1/token", "password": "another"})
+            bootstrap,
+            ClientLogin(**values | {"token_url": "http://127.0.0.1:1/token", "password": "another"}),
         )  # type: ignore[arg-type]
         refusals = mirror_for(refused, ours.bootstrap, 5)
 

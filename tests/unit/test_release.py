@@ -31,6 +31,7 @@ CONTENTS = {
     "headwater/py.typed": "",
     "headwater/_shipped/conf/jars.lock": "x",
     "headwater_broker/__init__.py": "",
+    "headwater_client/__init__.py": "",
     "headwater_streams/quality/page/page.css": "",
     f"{INFO}/METADATA": METADATA,
     f"{INFO}/entry_points.txt": "",

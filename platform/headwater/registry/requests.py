@@ -268,7 +268,8 @@ def _latest_with_metadata(service: Service, request: Request, subject: str) -> A
 
     def ask(state: State) -> dict[str, Any]:
         for each in reversed(state.live(subject)):
-            properties = (each.schema.extra.get("metadata") or {}).get("properties") or {}
+            others = each.schema.extra
+            properties = (others.get("metadata") or {}).get("properties") or {}
             if isinstance(properties, dict) and wanted.items() <= properties.items():
                 return _described(state, each, request)
         if not state.live(subject):

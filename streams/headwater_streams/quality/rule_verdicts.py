@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headwater_streams.base.names import quoted
 from headwater_streams.base.rule import Judgement, KeysRule, MeasuredRule, Values
 from headwater_streams.quality.rules.keys import judged_keys
 from headwater_streams.quality.rules.schema import Columns
@@ -65,16 +66,12 @@ def _judged(
         before = past_of_suites(home, table, expected.name, count) if count else []
         judgement = rule.judge(values, before, now_ms)
     elif isinstance(rule, KeysRule):
-        judgement = judged_keys(rule, frame.select(*map(_column, rule.columns)).toArrow(), others)
+        judgement = judged_keys(rule, frame.select(*map(quoted, rule.columns)).toArrow(), others)
     elif isinstance(rule, Columns):
         judgement = rule.judge(dict(frame.dtypes))
     else:
         return expected
     return replace(expected, verdict=Verdict(judgement.holds, _reason(judgement), values))
-
-
-def _column(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _reason(judgement: Judgement) -> str:
