@@ -1,24 +1,19 @@
 """The stack's schema registry process, as its parent sees it."""
 
-import os
 import select
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 
-from headwater.errors import EXIT_DEPENDENCY, EXIT_FAILED, EXIT_PORT_IN_USE, UserError
-from headwater.stack.logs import lines_since, open_log
-from headwater.stack.processes import start_child
+from headwater.errors import EXIT_DEPENDENCY, EXIT_PORT_IN_USE, UserError
+from headwater.stack.ready import ReadyProcess
 from headwater.stack.spec import StackSpec
 
 _PASSED_ON = (EXIT_PORT_IN_USE, EXIT_DEPENDENCY)
-_READY = "ready http://"
 _POLL_S = 0.2
 
 
-class RegistryProcess:
+class RegistryProcess(ReadyProcess):
     """One `headwater registry serve`.
 
     Args:
@@ -27,56 +22,34 @@ class RegistryProcess:
     """
 
     def __init__(self, spec: StackSpec, brokers: Sequence[str]) -> None:
-        self.address = ""
-        self.log = spec.data / "registry.log"
+        super().__init__(
+            "the schema registry", spec.data / "registry.log", _PASSED_ON, prefix="the schema registry: "
+        )
         self._spec = spec
         self._brokers = ",".join(brokers)
-        self._log_start = 0
-        self._output = b""
         self._port = spec.registry_port or 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "not started"
-        return self._process
-
-    @property
-    def stdout_fd(self) -> int:
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
 
     def start(self) -> None:
-        """Start the process; it is ready once `read_ready` says so."""
-        self._output = b""
-        with open_log(self.log) as log:
-            self._log_start = log.tell()
-            self._process = start_child(
-                [
-                    *(sys.executable, "-P", "-m", "headwater.cli", "registry", "serve"),
-                    *("--bootstrap", self._brokers),
-                    *("--host", self._spec.host),
-                    *("--port", str(self._port)),
-                ],
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        os.set_blocking(self.stdout_fd, False)
+        """Start the process; it is ready once `read_ready` says so.
+
+        Raises:
+            UserError: Its log may not be written.
+        """
+        self.run(
+            [
+                *(sys.executable, "-P", "-m", "headwater.cli", "registry", "serve"),
+                *("--bootstrap", self._brokers),
+                *("--host", self._spec.host),
+                *("--port", str(self._port)),
+            ]
+        )
 
     def read_ready(self) -> bool:
-        """Read what the process has printed; True once that includes its ready line."""
-        try:
-            while chunk := os.read(self.stdout_fd, 4096):
-                self._output += chunk
-        except BlockingIOError:
-            pass
-        for line in self._output.decode("utf-8", "replace").splitlines():
-            if line.startswith(_READY):
-                self.address = line.removeprefix(_READY).strip()
-                self._port = int(
-                    self.address.rpartition(":")[2]
-                )  # where clients look for it when it runs again
-        return bool(self.address)
+        """See `ReadyProcess`; its port is kept: clients look for it there when it runs again."""
+        if is_ready := super().read_ready():
+            self.address = self.address.removeprefix("http://")
+            self._port = int(self.address.rpartition(":")[2])
+        return is_ready
 
     def await_ready(self, timeout_s: float, interrupted: Callable[[], bool]) -> None:
         """Wait until it answers.
@@ -94,13 +67,3 @@ class RegistryProcess:
                     "stack.ready_timeout_s"
                 )
             select.select([self.stdout_fd], [], [], _POLL_S)
-
-    def failure(self) -> UserError:
-        """Why the process has ended, with the exit status that `headwater up` returns for it."""
-        status = self.process.returncode
-        lines = lines_since(self.log, self._log_start)
-        if status in _PASSED_ON and lines:
-            return UserError(f"the schema registry: {lines[-1].removeprefix('headwater: ')}", status)
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        why = f" ({lines[-1]})" if lines and status > 0 else ""
-        return UserError(f"the schema registry {how}{why}: see {self.log}", EXIT_FAILED)
