@@ -9,11 +9,13 @@
 """
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
-from headwater.sql.session import SqlSession
+from headwater.sql.catalog import Catalog
+from headwater.sql.duckdb_engine import DuckDBEngine
 from headwater_streams.base.nearest import nearest
 from headwater_streams.ledger import trace as _trace
 from headwater_streams.ledger.trace import Place, Step, TracedRow, notes_of, records_of
@@ -81,7 +83,6 @@ def _chosen(home: Path, table: str, where: str | None, most: int) -> list[dict[s
     schema, _, name = table.partition(".")
     # The condition has a line of its own: it may end with a comment.
     condition = "" if where is None else f"WHERE (\n{where}\n)"
-    with SqlSession(home) as session:
-        result = session.run(f'SELECT * FROM "{schema}"."{name}" {condition} LIMIT {most}')
-    chosen: list[dict[str, Any]] = result.table.to_pylist()
-    return chosen
+    with closing(DuckDBEngine(Catalog(home))) as engine:
+        found = engine.run(f'SELECT * FROM "{schema}"."{name}" {condition} LIMIT {most}')
+    return [] if found is None else list(found.table.to_pylist())
