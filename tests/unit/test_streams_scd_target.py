@@ -45,6 +45,10 @@ def test_scd_tables_have_the_columns_of_their_type() -> None:
     assert target().table_schema(RESULT)["valid_to"].dataType == T.TimestampType()
     assert own(target().changes_schema(RESULT)) == ["id", "at", "city", "weight"]
     assert list(target().problems(RESULT)) == list(type_1.problems(RESULT)) == []
+    known = {name: name.upper() for name in RESULT.fieldNames()}
+    kept = {"id": "ID", "city": "CITY", "weight": "WEIGHT"}
+    assert target().of_columns(known) == {**kept, "valid_from": "AT", "valid_to": "AT"}
+    assert type_1.of_columns(known) == {**kept, "at": "AT", "tags": "TAGS"}
 
 
 @pytest.mark.parametrize(

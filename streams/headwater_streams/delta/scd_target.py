@@ -23,7 +23,7 @@ appended to, is read by key, and has to exist as long as the table.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -38,6 +38,7 @@ from headwater_streams.sources.nested import odd_text
 from headwater_streams.sources.problems import Problem
 from headwater_streams.spark.columns import col
 
+_About = TypeVar("_About")
 ScdType = Literal[1, 2]
 DELETED, CHANGES = "_deleted", "_changes"
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
@@ -106,6 +107,14 @@ class ScdTarget(DeltaTarget):
             fields += [T.StructField(VALID_FROM, kind), T.StructField(VALID_TO, kind)]
             fields.append(T.StructField(IS_CURRENT, T.BooleanType()))
         return T.StructType([*fields, *ROW_FIELDS, T.StructField(CHANGES, T.LongType()), *COMMIT_FIELDS])
+
+    def of_columns(self, result: Mapping[str, _About]) -> dict[str, _About]:
+        """What is known of the function's columns, of the table's: `valid_from` and `valid_to` are of the sequence."""
+        about = {name: known for name, known in result.items() if name not in self.except_columns}
+        if self.stored_as_scd_type == 2 and self.sequence_by in about:
+            of_sequence = about.pop(self.sequence_by)
+            about |= {VALID_FROM: of_sequence, VALID_TO: of_sequence}
+        return about
 
     def changes_schema(self, result: T.StructType) -> T.StructType:
         """The columns of `changes_table`."""

@@ -171,6 +171,8 @@ def _analyse(
     for use in recorder.uses if isinstance(plan.operator, AsOf) else ():
         through |= through_sides(plan_shape(use.result), *map(plan_shape, use.handed.values()))
     made_of = {table: column_sources(plan_shape(each), static, through) for table, each in results.items()}
+    if isinstance(job.target, ScdTarget):
+        made_of[job.target.name] = job.target.of_columns(made_of[job.target.name])
     plan = replace(plan, lookups=lookups, made_of=made_of)
     require_judgeable(plan)
     if plan.unites:
