@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from headwater.running.replay import (
     origin_of_file,
     parse_speed,
 )
+from headwater.sql.catalog import Catalog
+from headwater.sql.duckdb_engine import DuckDBEngine
 from headwater.sql.errors import SqlError
 from headwater.sql.session import SqlSession
 from headwater_broker.testing import RunningBroker, broker
@@ -151,16 +154,74 @@ def test_replay_of_lines_sends_each_as_it_stands(running: RunningBroker, home: H
     assert sent == [b'{"at": "2013-01-01T10:00:00Z",  "n": 1.0}', b'{"at": 1357034400000}']
 
 
+def test_replay_of_rows_of_one_time_has_the_same_numbers_each_time(
+    running: RunningBroker, home: Home, tmp_path: Path
+) -> None:
+    """Else a second attempt would take other rows for those that were sent."""
+    at, rows = T0 + timedelta(microseconds=1234), [{"n": n, "s": {"x": [n % 7]}} for n in range(500)]
+    sent = []
+    for topic, ordered in (("one", rows), ("other", rows[::-1])):
+        path = tmp_path / f"{topic}.parquet"
+        pq.write_table(pa.Table.from_pylist([{"at": at, **row} for row in ordered]), path)
+        words = ("replay", str(path), "--topic", topic, "--time", "at", "--keep-timestamps")
+        assert run(running, home, *words) == 0
+        sent.append([(m.value(), m.timestamp()[1]) for m in records(running, topic)])
+    assert sent[0] == sent[1]
+    assert {timestamp for _, timestamp in sent[0]} == {round(T0.timestamp() * 1000) + 1}
+    assert json.loads(sent[0][0][0]) == {"at": "2013-01-01T10:00:00.001234Z", "n": 0, "s": {"x": [0]}}
+
+
+def test_replay_of_a_time_that_no_record_can_have_is_refused_before_it_is_sent(
+    running: RunningBroker, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "old.parquet"
+    pq.write_table(pa.table({"at": [T0.replace(year=1931), T0]}), path)
+    words = ("replay", str(path), "--topic", "old", "--time", "at")
+    assert run(running, home, *words, "--keep-timestamps") == 1
+    assert "row 0 is of a time before 1970" in capsys.readouterr().err
+    assert run(running, home, *words) == 0
+    assert len(records(running, "old")) == 2
+
+
+def test_replay_of_a_table_that_goes_on_is_of_one_version(running: RunningBroker, home: Home) -> None:
+    for n in (1, 2):
+        write_deltalake(str(home.table("silver.more")), pa.table({"n": [n]}), mode="append")
+    with closing(DuckDBEngine(Catalog(home.root), versions={"silver.more": 0})) as engine:
+        statement = f"SELECT (SELECT count(*) FROM silver.more) AS more, (SELECT count(*) FROM {TABLE}) AS n"
+        (batch,) = engine.batches(statement, 10)
+        assert batch.to_pylist() == [{"more": 1, "n": 3}]
+    words = (
+        "replay",
+        "silver.more",
+        "--topic",
+        "more",
+        "--at",
+        "0",
+        "--where",
+        f"n < (SELECT count(*) FROM {TABLE})",
+    )
+    assert run(running, home, *words) == 0
+    assert [message.value() for message in records(running, "more")] == [b'{"n": 1}']
+
+
 def test_replay_of_what_is_not_there_is_a_usage_error(
     running: RunningBroker, home: Home, tmp_path: Path
 ) -> None:
     (tmp_path / "x.csv").write_text("a")
+    lines, rows = tmp_path / "x.jsonl", tmp_path / "x.parquet"
+    lines.write_text("{}")
+    pq.write_table(pa.table({"n": [1]}), rows)
     for words in (
         (TABLE, "--time", "delay"),
         (TABLE, "--key", "nope"),
         ("silver.nope",),
         (str(tmp_path / "x.csv"),),
         (TABLE, "--speed", "fast"),
+        (str(lines), "--speed", "1x"),
+        (str(lines), "--keep-timestamps"),
+        (str(lines), "--at", "0"),
+        (str(rows), "--keep-timestamps"),
+        (str(rows), "--speed", "1x"),
     ):
         assert run(running, home, "replay", *words, "--topic", "never") == 2
 
@@ -254,5 +315,7 @@ def test_origins_of_two_selections_and_of_two_files_differ(tmp_path: Path) -> No
 def test_line_without_its_time_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"at": 1}\n{"on": 1}\n')
-    with pytest.raises(UserError, match="line 2: it is no JSON object with at as it is needed"):
+    with pytest.raises(
+        UserError, match=r"line 2: it is no JSON object with at .* --skip 2 goes on behind it"
+    ):
         [*of_lines(path, Selection("a", time="at"))]

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from headwater.sql import Catalog, Result, SqlError, SqlSession, UnknownTableError
 from headwater.sql.delta import parse_at
+from headwater.sql.duckdb_engine import DuckDBEngine
 from headwater.sql.output import print_table, write_csv, write_json
 from headwater.sql.prompt import run_prompt
 from headwater_streams.storage.delta_rows import dataset_of
@@ -513,6 +515,16 @@ def test_variant_is_shown_as_what_it_holds(session):
         printed(write_csv, result).splitlines()[1].startswith('"{""a"": [1, 2], ""b"": null}",,x,"[1, null]"')
     )
     assert list(session.run("SELECT 1::VARIANT AS v WHERE false").objects()) == []
+
+
+def test_variant_is_what_it_holds_where_rows_come_in_batches(home):
+    with closing(DuckDBEngine(Catalog(home))) as engine:
+        statement = "SELECT CAST(range AS VARIANT) AS v, range AS n FROM range(3)"
+        batches = [*engine.batches(statement, 2)]
+    objects = [
+        row for batch in batches for row in Result.from_arrow(pa.Table.from_batches([batch])).objects()
+    ]
+    assert objects == [{"v": n, "n": n} for n in range(3)]
 
 
 def test_wide_decimal_is_found_whatever_the_log_says_of_it(home, session):

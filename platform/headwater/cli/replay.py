@@ -1,8 +1,9 @@
 """`headwater replay`: rows of a table or a file, sent to a topic again."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,26 +96,29 @@ def replay(
       headwater replay silver.departures__quarantine --topic departures --where "_check = 'has_carrier'"
       headwater replay flights.jsonl --topic flights
     """
-    from headwater.running.replay import Pace, Selection, origin_headers, parse_speed
+    from headwater.running.replay import Pace, Selection, origin_headers, parse_speed, timestamp_of
 
-    selection = Selection(source, time_column, key, where, skip)
     rate = parse_speed(speed)
+    by_time = rate is not None or keep_timestamps
+    selection = Selection(source, time_column, key, where, skip, by_time=by_time)
     pace = Pace(rate, time.monotonic)
-    with _records(home, selection, at) as (name, records):
-        if rate is not None and time_column is None and Path(source).is_file():
-            raise UsageError("--speed goes by event times: --time names the column that has them")
+    with _kept(home, selection, at) as kept:
         sender = Sender(Cluster(home, bootstrap), topic)
         try:
             with waiting(f"replaying {source}"):
-                for record in records:
+                for record in kept.records:
+                    timestamp_ms = timestamp_of(record) if keep_timestamps else None
                     _wait(pace, sender, record)
-                    headers = (*record.headers, *origin_headers(name, record.number))
-                    sender.send(record.key, record.value, headers, record.at_ms if keep_timestamps else None)
+                    headers = (*record.headers, *origin_headers(kept.origin, record.number))
+                    sender.send(record.key, record.value, headers, timestamp_ms)
             sender.finish()
         except UserError as error:
+            again = (
+                "The same command" if kept.version is None else f"The same command with --at {kept.version}"
+            )
             raise UserError(
-                f"{error}; {quantity(sender.sent, 'row was', 'rows were')} acknowledged. The same command sends all "
-                "again, of which a job with hw.by_offset(origin=True) takes none twice"
+                f"{error}; {quantity(sender.sent, 'row was', 'rows were')} acknowledged. {again} sends all again, of "
+                "which a job with hw.by_offset(origin=True) takes none twice"
             ) from error
         except KeyboardInterrupt:
             sender.finish()
@@ -130,45 +134,66 @@ def _wait(pace: "Pace", sender: Sender, record: "Replayed") -> None:
         sender.poll(min(wait_s, _LONGEST_S))
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """What is sent.
+
+    Attributes:
+        origin: The name by which the records' origin is called.
+        records: The records.
+        version: The table's version; None of a file.
+    """
+
+    origin: str
+    records: "Iterator[Replayed]"
+    version: int | None = None
+
+
 @contextmanager
-def _records(
-    home: Path, selection: "Selection", at: int | None
-) -> "Iterator[tuple[str, Iterator[Replayed]]]":
-    """The name by which the records' origin is called, and the records."""
+def _kept(home: Path, selection: "Selection", at: int | None) -> Iterator[_Kept]:
     from headwater.running.replay import LINES, PARQUET, of_lines, origin_of_file
 
     path = Path(selection.source)
-    if path.is_file():
-        if at is not None:
-            raise UsageError("--at names a version of a table; a file has none")
-        if path.suffix in LINES:
-            if selection.where is not None:
-                raise UsageError(
-                    "--where chooses rows of a table or a Parquet file; lines are sent as they are"
-                )
-            yield origin_of_file(path, selection), of_lines(path, selection)
-            return
-        if path.suffix in PARQUET:
-            with _rows(home, selection, f"read_parquet({_text(str(path.absolute()))})", None) as rows:
-                yield origin_of_file(path, selection), rows
-            return
+    if not path.is_file():
+        with _table(home, selection, at) as kept:
+            yield kept
+        return
+    if at is not None:
+        raise UsageError("--at names a version of a table; a file has none")
+    if path.suffix in LINES:
+        if selection.where is not None:
+            raise UsageError("--where chooses rows of a table or a Parquet file; lines are sent as they are")
+        yield _Kept(origin_of_file(path, selection), of_lines(path, selection))
+    elif path.suffix in PARQUET:
+        function = f"read_parquet({_text(str(path.absolute()))})"
+        with _rows(home, selection, function, {}) as rows:
+            yield _Kept(origin_of_file(path, selection), rows)
+    else:
         raise UsageError(f"{path}: it is none of {', '.join((*LINES, *PARQUET))}, which can be replayed")
-    with _rows(home, selection, None, at) as rows:
-        yield _origin_of_table(home, selection, at), rows
 
 
-def _origin_of_table(home: Path, selection: "Selection", at: int | None) -> str:
+@contextmanager
+def _table(home: Path, selection: "Selection", at: int | None) -> Iterator[_Kept]:
     from headwater.running.replay import origin_name
     from headwater.sql.catalog import Catalog
     from headwater.sql.delta import open_table
 
-    version = open_table(Catalog(home).table(selection.source), at).version
-    return origin_name(f"{selection.source}@{version}", selection)
+    tables = {ref.qualified_name: ref for ref in Catalog(home).tables()}
+    if selection.source not in tables:
+        raise UsageError(
+            f"there is no table and no file {selection.source}; the tables are "
+            f"{nearest(selection.source, [*tables]) or 'none'}"
+        )
+    # A job may commit meanwhile: the rows are those of the version that their origin names.
+    table = tables[selection.source]
+    version = open_table(table, at).version
+    with _rows(home, selection, table.quoted_name, {selection.source: version}) as rows:
+        yield _Kept(origin_name(f"{selection.source}@{version}", selection), rows, version)
 
 
 @contextmanager
 def _rows(
-    home: Path, selection: "Selection", function: str | None, at: int | None
+    home: Path, selection: "Selection", source: str, versions: Mapping[str, int]
 ) -> "Iterator[Iterator[Replayed]]":
     import pyarrow as pa
 
@@ -176,18 +201,7 @@ def _rows(
     from headwater.sql.catalog import Catalog
     from headwater.sql.duckdb_engine import DuckDBEngine
 
-    catalog = Catalog(home)
-    source = function
-    if source is None:
-        names = [ref.qualified_name for ref in catalog.tables()]
-        if selection.source not in names:
-            raise UsageError(
-                f"there is no table and no file {selection.source}; the tables are "
-                f"{nearest(selection.source, names) or 'none'}"
-            )
-        schema, _, table = selection.source.partition(".")
-        source = f'"{schema}"."{table}"'
-    engine = DuckDBEngine(catalog, at)
+    engine = DuckDBEngine(Catalog(home), versions=versions)
     try:
         described = engine.run(f"SELECT * FROM {source} LIMIT 0")
         assert described is not None

@@ -18,6 +18,7 @@ ORIGIN_CLUSTER = "replay"
 _RAW, _KEY, _HEADERS = "_raw", "_key", "_headers"
 _PLACE = ("_timestamp", "_topic", "_partition", "_offset", "_row")
 _TIME = "__replayed_at"
+_NO_TIME = "--speed and --keep-timestamps go by event times: --time names the column that has them"
 LINES, PARQUET = (".jsonl", ".ndjson", ".json"), (".parquet",)
 
 
@@ -50,6 +51,7 @@ class Selection:
         key: The column that becomes the key; None for the key that the row has kept, if any.
         where: Which rows, as SQL; None for all.
         skip: How many of the first rows are left out, as they were sent before.
+        by_time: Whether records are sent at their event times, or with them, so that there must be some.
     """
 
     source: str
@@ -57,6 +59,7 @@ class Selection:
     key: str | None = None
     where: str | None = None
     skip: int = 0
+    by_time: bool = False
 
 
 class Pace:
@@ -102,6 +105,20 @@ def parse_speed(text: str) -> float | None:
     return speed
 
 
+def timestamp_of(record: Replayed) -> int | None:
+    """A record's event time as its timestamp; None where it has none.
+
+    Raises:
+        UserError: It is before 1970, which no timestamp of a record can be.
+    """
+    if record.at_ms is not None and record.at_ms < 0:
+        raise UserError(
+            f"row {record.number} is of a time before 1970, which no record's timestamp can be: leave "
+            "--keep-timestamps out, or choose rows with --where"
+        )
+    return record.at_ms
+
+
 def of_table(batches: Iterator["pa.RecordBatch"], selection: Selection) -> Iterator[Replayed]:
     """The rows of a table as records: a rejected row as it was sent, another as JSON of its own columns.
 
@@ -116,7 +133,7 @@ def of_table(batches: Iterator["pa.RecordBatch"], selection: Selection) -> Itera
 
     number = selection.skip
     for batch in batches:
-        times = batch[_TIME].cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
+        times_us = batch[_TIME].cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
         is_raw = _RAW in batch.schema.names
         own = [n for n in batch.schema.names if n != _TIME and not n.startswith("_")]
         objects: Iterable[dict[str, Any]] = [
@@ -125,13 +142,13 @@ def of_table(batches: Iterator["pa.RecordBatch"], selection: Selection) -> Itera
         if own:
             objects = Result.from_arrow(pa.Table.from_batches([batch.select(own)])).objects()
         kept = {n: batch[n].to_pylist() for n in (_RAW, _KEY, _HEADERS) if n in batch.schema.names}
-        for place, (at_ms, values) in enumerate(zip(times, objects, strict=True)):
+        for place, (at_us, values) in enumerate(zip(times_us, objects, strict=True)):
             key = kept[_KEY][place] if _KEY in kept else None
             if selection.key is not None:
                 key = _as_key(values.get(selection.key))
             value = kept[_RAW][place] if is_raw else json_text(values).encode()
             headers = _headers(kept[_HEADERS][place]) if _HEADERS in kept else ()
-            yield Replayed(number, key, value, headers, at_ms)
+            yield Replayed(number, key, value, headers, None if at_us is None else at_us // 1000)
             number += 1
 
 
@@ -145,7 +162,7 @@ def statement_of(selection: Selection, source: str, columns: list[str], times: l
         times: Those of them that are times.
 
     Raises:
-        UsageError: It lacks a column, or that is no time.
+        UsageError: It lacks a column, that is no time, or there is none to go by.
     """
     for option, name in (("--time", selection.time), ("--key", selection.key)):
         if name is not None and name not in columns:
@@ -157,9 +174,13 @@ def statement_of(selection: Selection, source: str, columns: list[str], times: l
             f"--time {selection.time} is no time; those of {selection.source} are {', '.join(times) or 'none'}"
         )
     time = selection.time or ("_timestamp" if "_timestamp" in times else None)
+    if selection.by_time and time is None:
+        raise UsageError(_NO_TIME)
     at = "CAST(NULL AS TIMESTAMP)" if time is None else f"CAST({_quoted(time)} AS TIMESTAMP)"
-    order = [time, *(name for name in _PLACE if name in columns and name != time)]
-    by = ", ".join(f"{_quoted(name)} NULLS FIRST" for name in order if name is not None) or "ALL"
+    # Rows of one time would be in another order, and have other numbers, each time: all columns decide.
+    places = [name for name in _PLACE if name in columns]
+    order = dict.fromkeys([*([] if time is None else [time]), *places, *columns])
+    by = ", ".join(f"{_quoted(name)} NULLS FIRST" for name in order)
     where = "" if selection.where is None else f"WHERE (\n{selection.where}\n)"
     return f"SELECT *, {at} AS {_TIME} FROM {source} {where} ORDER BY {by} OFFSET {selection.skip}"
 
@@ -168,8 +189,15 @@ def of_lines(path: Path, selection: Selection) -> Iterator[Replayed]:
     """The lines of a file of JSON as records, each as it stands there, in its order.
 
     Raises:
+        UsageError: There is no time to go by.
         UserError: A line has no such time, or the file cannot be read.
     """
+    if selection.by_time and selection.time is None:
+        raise UsageError(_NO_TIME)
+    return _of_lines(path, selection)
+
+
+def _of_lines(path: Path, selection: Selection) -> Iterator[Replayed]:
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines):
@@ -190,7 +218,8 @@ def _of_line(path: Path, number: int, value: bytes, selection: Selection) -> Rep
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} line {number + 1}: it is no JSON object with {selection.time or selection.key} as it is needed "
-            f"({type(error).__name__}: {error}); the lines before it were sent"
+            f"({type(error).__name__}: {error}); the lines before it were sent, and --skip {number + 1} goes on behind "
+            "it"
         ) from error
     return Replayed(number, key, value, (), at)
 

@@ -25,6 +25,11 @@ class TableRef:
         """`schema.name`, as people write it."""
         return f"{self.schema}.{self.name}"
 
+    @property
+    def quoted_name(self) -> str:
+        """The same as a statement has it, whatever characters are in it: `"schema"."name"`."""
+        return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.name))
+
 
 @dataclass(frozen=True, slots=True)
 class Catalog:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import DependencyError
@@ -38,15 +39,18 @@ class DuckDBEngine:
     Args:
         catalog: Where the tables are.
         at: A version or a moment to read every table at, instead of the newest.
+        versions: The versions of tables, by their names, that are read at one of their own.
     """
 
-    def __init__(self, catalog: Catalog, at: At = None) -> None:
+    def __init__(
+        self, catalog: Catalog, at: At = None, *, versions: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         try:
             import duckdb
         except ImportError as error:
             raise DependencyError("DuckDB is not installed: run pip install 'headwater[spark]'") from error
         self._catalog = catalog
-        self._at = at
+        self._at, self._versions = at, versions
         self._connection = duckdb.connect(":memory:")
         for setting in _SETTINGS:
             self._connection.execute(setting)
@@ -72,9 +76,11 @@ class DuckDBEngine:
         """
         import duckdb
 
-        reader = self._answer(statement, lambda relation: relation.to_arrow_reader(rows))
+        names, reader = self._answer(
+            statement, lambda relation: (relation.columns, _readable(relation).to_arrow_reader(rows))
+        )
         try:
-            yield from reader
+            yield from (batch.rename_columns(names) for batch in reader)
         except (duckdb.Error, OSError) as error:
             raise SqlError(str(error).partition("\n\nStack Trace")[0].strip()) from error
 
@@ -85,7 +91,7 @@ class DuckDBEngine:
         opened: list[TableRef] = []
         for ref in self._catalog.named_in(statement, "duckdb"):
             try:
-                self._bind(open_table(ref, self._at))
+                self._bind(open_table(ref, self._versions.get(ref.qualified_name, self._at)))
                 opened.append(ref)
             except SqlError as error:  # its name may stand in a text only
                 self._forget(ref)
@@ -97,17 +103,17 @@ class DuckDBEngine:
 
     def _bind(self, table: OpenTable) -> None:
         source = f"{table.ref.qualified_name}@v{table.version}"
-        schema, name = _quoted(table.ref.schema), _quoted(table.ref.name)
         self._connection.register(source, table.dataset())
-        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{name} AS SELECT * FROM {_quoted(source)}")
+        view = table.ref.quoted_name
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(table.ref.schema)}")
+        self._connection.execute(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {_quoted(source)}")
 
     def _forget(self, ref: TableRef) -> None:
         """Drops the view: a statement must not read the state that an earlier one read."""
         import duckdb
 
         with suppress(duckdb.CatalogException):  # there is no such schema yet
-            self._connection.execute(f"DROP VIEW IF EXISTS {_quoted(ref.schema)}.{_quoted(ref.name)}")
+            self._connection.execute(f"DROP VIEW IF EXISTS {ref.quoted_name}")
 
     def _explained(
         self, error: Exception, unopened: Mapping[str, SqlError], opened: Sequence[TableRef]
@@ -131,17 +137,21 @@ class DuckDBEngine:
 
 
 def _arrow_of(relation: "DuckDBPyRelation") -> "pa.Table":
-    """The rows, with columns of VARIANTs, which would be two binaries each, as JSON."""
+    return _readable(relation).to_arrow_table().rename_columns(relation.columns)
+
+
+def _readable(relation: "DuckDBPyRelation") -> "DuckDBPyRelation":
+    """The rows, with columns of VARIANTs, which would be two binaries each, as JSON; columns have other names then."""
     kinds = [str(kind) for kind in relation.types]
     if not any(map(_VARIANT.search, kinds)):
-        return relation.to_arrow_table()
+        return relation
     columns = [
         f"CASE WHEN #{place} IS NOT NULL THEN {{'{JSON_FIELD}': CAST(CAST(#{place} AS JSON) AS VARCHAR)}} END"
         if _VARIANT.search(kind)
         else f"#{place}"
         for place, kind in enumerate(kinds, 1)
     ]
-    return relation.project(", ".join(columns)).to_arrow_table().rename_columns(relation.columns)
+    return relation.project(", ".join(columns))
 
 
 def _quoted(identifier: str) -> str:
