@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset
 import pytest
 from confluent_kafka import Producer
+from deltalake import write_deltalake
 
 from headwater_broker.testing import RunningBroker, broker
+from headwater_streams.storage.home import Home
 
 JOBS = """
 import headwater as hw
@@ -23,6 +26,16 @@ clicks = hw.topic("clicks", schema="n INT, pad STRING")
 @hw.check("is_odd_or_even", "n % 97 <> 0")
 def taken(clicks):
     return clicks.filter("n % 10 <> 3").select("n")
+
+
+remainders = hw.lookup("dim.remainders")
+
+
+@hw.job(target=hw.delta("silver.named"))
+@hw.check("is_odd_or_even", "n % 97 <> 0")
+def named(clicks, remainders):
+    rows = clicks.filter("n % 10 <> 3").selectExpr("n", "n % 2 AS remainder")
+    return hw.enrich(rows, remainders, on=["remainder"])
 """
 RECORDS, PADDING = 6_000, 1_000
 """About six megabytes, so that chunks of one are six or seven."""
@@ -74,18 +87,21 @@ def test_load_that_is_killed_and_run_again_has_each_record_once(
     assert (again.returncode, "chunk" in again.stderr) == (0, False), "nothing is left"
 
 
-def test_load_of_a_range_of_times_into_files(
+def test_load_of_a_range_of_times_into_files_with_a_look_up(
     headwater: Headwater, running: RunningBroker, tmp_path: Path
 ) -> None:
     (tmp_path / "clicks.py").write_text(JOBS)
-    words = ["load", "clicks", "--job", "clicks.py:taken", "--bootstrap", running.bootstrap, "--json"]
+    names = pa.table({"remainder": pa.array([0, 1], pa.int32()), "name": ["even", "odd"]})
+    write_deltalake(str(Home(tmp_path / ".headwater").table("dim.remainders")), names)
+    words = ["load", "clicks", "--job", "clicks.py:named", "--bootstrap", running.bootstrap, "--json"]
     # 1,357,000,000 is 00:26:40 of that day; a record a second.
     times = ["--from", "2013-01-01T00:28:20Z", "--to", "2013-01-01T00:30:00Z"]
-    done = headwater(*words, *times, "--into", "parquet:some")
+    done = headwater(*words, *times, "--into", "parquet:some of it")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ranges"] == {"0": [50, 100], "1": [50, 100]}
-    rows = pyarrow.dataset.dataset(tmp_path / "some").to_table(columns=["n"])
-    assert sorted(rows["n"].to_pylist()) == [n for n in WRITTEN if 100 <= n < 200]
+    rows = pyarrow.dataset.dataset(tmp_path / "some of it").to_table(columns=["n", "name"]).sort_by("n")
+    assert rows["n"].to_pylist() == [n for n in WRITTEN if 100 <= n < 200]
+    assert rows["name"].to_pylist() == [("even", "odd")[n % 2] for n in rows["n"].to_pylist()]
     (tmp_path / "others").mkdir()
     (tmp_path / "others" / "theirs.txt").touch()
     refused = headwater(*words, "--into", "parquet:others")

@@ -1,7 +1,14 @@
 """Which offsets a load reads, and in which chunks."""
 
+from pathlib import Path
+from typing import Any, cast
+
 import pytest
 
+from headwater.errors import UsageError
+from headwater.running.loads import LoadBounds, load_range
+from headwater_streams.plan.job import Job
+from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.loading.planning import (
     LoadRefusedError,
     Sizes,
@@ -12,6 +19,11 @@ from headwater_streams.runtime.loading.planning import (
 )
 
 MB = 1024 * 1024
+NO_JOB = cast(Job, None)
+
+
+def not_reached(*_: object) -> StageContext:
+    raise AssertionError("a session is started")
 
 
 def test_range_of_a_load_is_what_is_there_between_its_ends() -> None:
@@ -90,3 +102,40 @@ def test_load_goes_on_where_the_table_ends_and_nowhere_else() -> None:
         LoadRefusedError, match="and this would put 0 behind them; load from 200 on, or into another"
     ):
         require_following("t", {0: [(0, 100), (200, 300)]}, done)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (
+            {"start": "yesterday"},
+            "yesterday is no place in a topic: give earliest, latest, an offset, or a time",
+        ),
+        ({"end": "-5"}, "-5 is no place in a topic"),
+        ({"chunk_bytes": 0}, "chunk_bytes=0, task_bytes=67108864: give 1 or more"),
+        ({"task_bytes": -1}, "task_bytes=-1"),
+    ],
+)
+def test_bound_of_a_load_that_is_none_is_told_before_spark_starts(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        LoadBounds(**wrong)
+
+
+def test_load_into_what_is_no_folder_of_its_own_is_told_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for into, told in (
+        ("clicks", "give a table, schema.name, or parquet:FOLDER"),
+        ("parquet:", "give a folder behind parquet:"),
+        (f"parquet:{tmp_path / 'file'}", "give a folder behind parquet:"),
+        (f"parquet:{tmp_path}", "the folder has files of others"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            load_range(
+                "clicks",
+                NO_JOB,
+                into,
+                home=tmp_path,
+                bootstrap=None,
+                bounds=LoadBounds(),
+                context_of=not_reached,
+            )

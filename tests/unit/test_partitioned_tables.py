@@ -25,7 +25,14 @@ from headwater_streams.delta.live_files import all_files, files_with
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.replaced import begins_as_one, is_read_as_one
 from headwater_streams.runtime.rewriting import repartition_problem
-from headwater_streams.storage.delta_files import added_by, data_file, partition_columns, properties_of
+from headwater_streams.storage.delta_files import (
+    added_by,
+    data_file,
+    data_paths,
+    opened_table,
+    partition_columns,
+    properties_of,
+)
 from headwater_streams.storage.delta_rows import dataset_of
 
 NO_SPARK = cast(SparkSession, None)  # only a column that comes to a table needs a session
@@ -248,3 +255,15 @@ def test_folders_of_odd_values_are_found_compacted_and_kept_by_vacuum(tmp_path: 
     assert compact(table) == 22, "all but those of a~b, which deltalake does not find"
     DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert rows() == expected
+
+
+@pytest.mark.parametrize("folder", ["plain", "with blanks & ä#?", "50%"])
+def test_data_files_are_found_in_a_folder_of_any_name(tmp_path: Path, folder: str) -> None:
+    by_city, far = tmp_path / folder / "by city", tmp_path / folder / "far"
+    cities = pa.table({"city": ["Rome/Ostia", "50%", "a b"], "id": [1, 2, 3]})
+    write_deltalake(str(by_city), cities, partition_by=["city"])
+    assert sorted(data_paths(by_city, opened_table(by_city))) == sorted(by_city.rglob("*.parquet"))
+    # A time past the year 9999 has the files read by their names.
+    times = pa.array([0, 253_402_300_800_000_000], pa.timestamp("us", "UTC"))
+    write_deltalake(str(far), pa.table({"at": times}))
+    assert dataset_of(far).count_rows() == 2

@@ -29,12 +29,12 @@ from headwater_streams.runtime.loading.planning import CHUNK_BYTES, TASK_BYTES
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.sources.reader import RecordSource
 from headwater_streams.sources.record_sizes import mean_bytes
-from headwater_streams.storage.delta_files import opened_table
+from headwater_streams.storage.delta_files import data_paths, opened_table
 from headwater_streams.storage.files import link
 from headwater_streams.storage.home import Home
 
 _PARQUET = "parquet:"
-_ROWS = "load.rows"
+_ROWS, _OWN = "load.rows", "_load"
 """The table of a load into files, in a home of its own, `FOLDER/_load`."""
 
 ContextOf = Callable[[Path, str | None, Job], StageContext]
@@ -68,12 +68,22 @@ class LoadBounds:
         end: Where it ends, exclusive: `"latest"`, an offset or a time.
         chunk_bytes: About how many bytes one commit holds.
         task_bytes: About how many bytes one task reads.
+
+    Raises:
+        UsageError: One of them is none.
     """
 
     start: str = "earliest"
     end: str = "latest"
     chunk_bytes: int = CHUNK_BYTES
     task_bytes: int = TASK_BYTES
+
+    def __post_init__(self) -> None:
+        for place in (self.start, self.end):
+            if place not in ("earliest", "latest") and not is_natural(place):
+                _time_us(place)
+        if min(self.chunk_bytes, self.task_bytes) < 1:
+            raise UsageError(f"chunk_bytes={self.chunk_bytes}, task_bytes={self.task_bytes}: give 1 or more")
 
 
 def load_range(
@@ -100,19 +110,17 @@ def load_range(
         report: Is called after each commit.
 
     Raises:
-        UsageError: `into` or a bound is none.
+        UsageError: `into` is none.
         LoadRefusedError: The job, the table or the range will not do.
         OwnershipError: Another load into the table runs.
         StreamsError: The load failed; it can be run again.
     """
-    folder = Path(into.removeprefix(_PARQUET)) if into.startswith(_PARQUET) else None
-    if folder is None and not is_table_name(into):
-        raise UsageError(f"into {into}: give a table, schema.name, or parquet:FOLDER")
-    if folder is not None and folder.exists() and not (folder / "_load").is_dir() and any(folder.iterdir()):
-        raise UsageError(f"into {into}: the folder has files of others; name another one, or empty it")
+    folder = _folder_of(into)
     loading = load_job(job, topic, into if folder is None else _ROWS)
-    place = home if folder is None else folder / "_load"
+    place = home if folder is None else folder / _OWN
     with _alone(place, loading):
+        if folder is not None:
+            _link_lookups(home, place, loading)
         brokers = bootstrap if folder is None else bootstrap or known_bootstrap(home) or None
         context = context_of(place, brokers, loading)
         (plan,) = plan_jobs(context, [loading])
@@ -139,6 +147,34 @@ def load_range(
         return LoadReport(topic=topic, into=into, ranges=ranges, accounting=load.accounting())
 
 
+def _folder_of(into: str) -> Path | None:
+    """The folder of `parquet:FOLDER`; None where a table is named.
+
+    Raises:
+        UsageError: It is neither, or the folder is not this load's to fill.
+    """
+    if not into.startswith(_PARQUET):
+        if not is_table_name(into):
+            raise UsageError(f"into {into}: give a table, schema.name, or parquet:FOLDER")
+        return None
+    name = into.removeprefix(_PARQUET)
+    folder = Path(name)
+    if not name or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"into {into}: give a folder behind parquet:, which need not exist")
+    if folder.is_dir() and not (folder / _OWN).is_dir() and any(folder.iterdir()):
+        raise UsageError(f"into {into}: the folder has files of others; name another one, or empty it")
+    return folder
+
+
+def _link_lookups(home: Path, place: Path, loading: Job) -> None:
+    """Has the home of a load into files the tables that its job looks up."""
+    for declared in loading.lookups.values():
+        table, linked = Home(home.resolve()).table(declared.name), Home(place).table(declared.name)
+        if table.is_dir() and not linked.is_symlink():
+            linked.parent.mkdir(parents=True, exist_ok=True)
+            linked.symlink_to(table, target_is_directory=True)
+
+
 @contextmanager
 def _alone(home: Path, loading: Job) -> Iterator[None]:
     """Holds the table's lease: two loads into one table would each read the same rest."""
@@ -153,11 +189,7 @@ def _alone(home: Path, loading: Job) -> Iterator[None]:
 def _places(
     source: RecordSource, topic: str, existing: Mapping[int, tuple[int, int]], place: str
 ) -> dict[int, int]:
-    """The offset of each partition that a place means.
-
-    Raises:
-        UsageError: It is no place.
-    """
+    """The offset of each partition that a place means."""
     if place == "earliest":
         return {partition: low for partition, (low, _) in existing.items()}
     if place == "latest":
@@ -165,20 +197,22 @@ def _places(
     if is_natural(place):
         # A partition that is shorter has no such offset; a range that begins behind its end is empty.
         return {partition: min(int(place), high) for partition, (_, high) in existing.items()}
+    since = source.first_since(topic, _time_us(place))
+    return {partition: since.get(partition, high) for partition, (_, high) in existing.items()}
+
+
+def _time_us(place: str) -> int:
     try:
-        time_us = micros(place)
+        return micros(place)
     except ValueError as error:
         raise UsageError(
             f"{place} is no place in a topic: give earliest, latest, an offset, or a time such as "
             "2013-01-01T10:00:00Z"
         ) from error
-    since = source.first_since(topic, time_us)
-    return {partition: since.get(partition, high) for partition, (_, high) in existing.items()}
 
 
 def _publish(home: Path, folder: Path) -> None:
     """Puts the data files of the load's table into the folder, where readers of Parquet look for them."""
-    table = Home(home.resolve()).table(_ROWS)
-    for uri in opened_table(table).file_uris():
-        path = Path(uri.removeprefix("file://"))
+    table = Home(home).table(_ROWS)
+    for path in data_paths(table, opened_table(table)):
         link(path, folder / path.relative_to(table))

@@ -110,6 +110,16 @@ def data_file(table: Path, name: str) -> Path:
     return table / (unquote(name) if "%" in name else name)
 
 
+def data_paths(table: Path, opened: DeltaTable) -> list[Path]:
+    """The data files of a table at the version that it was opened at.
+
+    deltalake quotes the folder of a table in the names that it gives, and nothing behind it.
+    """
+    root = opened.table_uri.removeprefix("file://")
+    names = (uri.removeprefix("file://").removeprefix(root).lstrip("/") for uri in opened.file_uris())
+    return [table / name for name in names]
+
+
 def _in_folder(table: Path, name: str) -> Path:
     """The same; other tools may not have quoted the name."""
     plain = table / name

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from headwater_streams.storage.delta_files import opened_table, reading
+from headwater_streams.storage.delta_files import data_paths, opened_table, reading
 
 # INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
 _MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
@@ -58,8 +58,9 @@ def _dataset(table: Path, opened: DeltaTable, dictionaries: Sequence[str]) -> ds
         if not misread or partitioned:
             read = _with_dictionaries(columns, dictionaries)
             return ds.FileSystemDataset(list(dataset.get_fragments()), read, dataset.format, files)
-    paths = [uri.removeprefix("file://") for uri in opened.file_uris()]
-    return data_files(paths, _with_dictionaries(columns, dictionaries), dictionaries=dictionaries)
+    return data_files(
+        data_paths(table, opened), _with_dictionaries(columns, dictionaries), dictionaries=dictionaries
+    )
 
 
 def _with_dictionaries(columns: pa.Schema, dictionaries: Sequence[str]) -> pa.Schema:
