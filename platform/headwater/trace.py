@@ -19,6 +19,7 @@ from headwater.sql.duckdb_engine import DuckDBEngine
 from headwater_streams.base.nearest import nearest
 from headwater_streams.ledger import trace as _trace
 from headwater_streams.ledger.trace import Place, Step, TracedRow, notes_of, records_of
+from headwater_streams.ledger.trace.values import rows_of
 from headwater_streams.storage.home import Home
 
 __all__ = ["Step", "TracedRow", "notes_of", "record", "records_of", "rows"]
@@ -80,9 +81,9 @@ def _home(home: Path | str | None) -> Path:
 
 
 def _chosen(home: Path, table: str, where: str | None, most: int) -> list[dict[str, Any]]:
-    schema, _, name = table.partition(".")
+    catalog = Catalog(home)
     # The condition has a line of its own: it may end with a comment.
     condition = "" if where is None else f"WHERE (\n{where}\n)"
-    with closing(DuckDBEngine(Catalog(home))) as engine:
-        found = engine.run(f'SELECT * FROM "{schema}"."{name}" {condition} LIMIT {most}')
-    return [] if found is None else list(found.table.to_pylist())
+    with closing(DuckDBEngine(catalog)) as engine:
+        found = engine.run(f"SELECT * FROM {catalog.table(table).quoted_name} {condition} LIMIT {most}")
+    return [] if found is None else rows_of(found.table)

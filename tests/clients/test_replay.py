@@ -24,6 +24,7 @@ from headwater.running.replay import (
     origin_of_file,
     parse_speed,
 )
+from headwater.sql import traces
 from headwater.sql.catalog import Catalog
 from headwater.sql.duckdb_engine import DuckDBEngine
 from headwater.sql.errors import SqlError
@@ -271,6 +272,34 @@ def test_trace_in_sql_is_a_result_like_any_other(home: Home) -> None:
                 session.run(wrong)
     with SqlSession(home.root, at=0) as session, pytest.raises(SqlError, match="leave --at out"):
         session.run("trace silver.flights")
+
+
+def test_trace_in_sql_of_more_rows_than_it_follows_is_refused(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count of them would be wrong."""
+    monkeypatch.setattr(traces, "_MOST_ROWS", 2)
+    with SqlSession(home.root) as session:
+        assert len(session.run("trace silver.flights where delay > 0")) == 2
+        with pytest.raises(SqlError, match=r"more than 2 rows of silver\.flights are so: choose"):
+            session.run("trace silver.flights")
+
+
+def test_trace_of_a_row_with_a_time_that_python_does_not_have(
+    running: RunningBroker, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC"))
+    rows = {
+        "at": far,
+        "_topic": ["far"],
+        "_partition": [0],
+        "_offset": [7],
+        "_batch": [0],
+        "_generation": [1],
+    }
+    write_deltalake(str(home.table("silver.far")), pa.table(rows))
+    assert run(running, home, "trace", "silver.far", "--no-records") == 0
+    assert "silver.far  at=10000-01-01 00:00:00" in capsys.readouterr().out
 
 
 def test_replay_by_event_time_sends_rows_at_their_distances(running: RunningBroker, home: Home) -> None:

@@ -15,13 +15,15 @@ from headwater_streams.ledger.trace import (
     Span,
     TableHistory,
     TracedRow,
+    notes_of,
     records_of,
     trace_record,
     trace_rows,
 )
 from headwater_streams.ledger.trace.history import During, why_without_row
-from headwater_streams.ledger.trace.narrowing import counted_by
+from headwater_streams.ledger.trace.narrowing import counted_by, period_of
 from headwater_streams.ledger.trace.places import joined, place_of, spans_of
+from headwater_streams.ledger.trace.values import rows_of
 
 T0 = datetime(2013, 1, 1, 10, tzinfo=UTC)
 INGEST, HOURLY, BUSY = "gold.hourly__ingest_clicks", "gold.hourly", "silver.busy"
@@ -183,6 +185,7 @@ def test_trace_of_a_window_whose_key_is_computed_says_what_it_does_not_know(tabl
 def test_trace_follows_no_more_rows_than_it_may_and_counts_all(tables: FakeTables) -> None:
     (traced,) = trace_rows(tables, HOURLY, [window("a", 0, 0, 4, 2, n=2)], most=1)
     assert (traced.inputs[0].count, len(traced.inputs[0].rows)) == (2, 1)
+    assert [*notes_of(traced)] == [f"of 2 rows of {INGEST} the first 1 were followed"]
 
 
 def test_trace_of_a_record_leads_through_windows_to_the_last_table(tables: FakeTables) -> None:
@@ -352,7 +355,19 @@ def test_ranges_that_touch_are_one() -> None:
     assert list(map(str, joined(spans))) == ["a:0:[0, 6)", "a:1:6", "b:0:[0, 2)"]
 
 
-@pytest.mark.parametrize("text", ["clicks", "clicks:0", ":0:1", "clicks:a:1", "clicks:0:-1", "clicks:0:²"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clicks",
+        "clicks:0",
+        ":0:1",
+        "clicks:a:1",
+        "clicks:0:-1",
+        "clicks:0:²",
+        f"clicks:0:{2**63}",
+        f"clicks:{2**31}:0",
+    ],
+)
 def test_text_that_names_no_record_is_none(text: str) -> None:
     assert Place.parse(text) is None
 
@@ -394,3 +409,17 @@ def test_trace_of_random_windows_is_the_truth_both_ways(seed: int) -> None:
             assert onward.values is not None
             assert (onward.fate, onward.values["key"]) == ("row", each["key"]), f"seed {seed}"
             assert onward.values["window_start"] <= each["at"] < onward.values["window_end"]
+
+
+def test_times_that_python_does_not_have_are_texts_in_traced_rows() -> None:
+    """Such a time is often why a row is traced."""
+    at = pa.array([0, 253_402_300_800_000_000, -62_135_596_800_000_001], pa.timestamp("us", "UTC"))
+    day = pa.array([0, 3_000_000, -1_000_000], pa.date32())
+    first, after, before = rows_of(pa.table({"at": at, "day": day, "in": [[each] for each in at.to_numpy()]}))
+    assert (first["at"], first["day"].isoformat()) == (datetime(1970, 1, 1, tzinfo=UTC), "1970-01-01")
+    assert after["at"].startswith("10000-01-01 00:00:00")
+    assert after["day"].startswith("10183-")
+    assert before["at"].startswith("0000-12-31 23:59:59")
+    assert [each["n"] for each in rows_of(pa.table({"n": [1]}))] == [1]
+    far = window("a", 0, 0, 4, 2) | {"window_start": after["at"], "window_end": after["at"]}
+    assert period_of(far) is None

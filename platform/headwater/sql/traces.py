@@ -45,7 +45,9 @@ def _of_rows(home: Path, table: str, where: str | None) -> Result:
     from headwater import trace
     from headwater_streams.ledger.trace.places import joined
 
-    found = trace.rows(table, where=where, limit=_MOST_ROWS, most=_MOST_FOLLOWED, home=home)
+    found = trace.rows(table, where=where, limit=_MOST_ROWS + 1, most=_MOST_FOLLOWED, home=home)
+    if len(found) > _MOST_ROWS:
+        raise SqlError(f"trace: more than {_MOST_ROWS:,} rows of {table} are so: choose fewer with WHERE")
     lines = []
     for number, row in enumerate(found, 1):
         note = "; ".join(dict.fromkeys(trace.notes_of(row)))

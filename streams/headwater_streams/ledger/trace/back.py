@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from headwater_streams.ledger.trace.history import During, InputOf, TableHistory, Tables
 from headwater_streams.ledger.trace.narrowing import END, ROWS, START, Counted, counted_by, period_of
 from headwater_streams.ledger.trace.places import OFFSET, PARTITION, TOPIC, Place, Span, place_of, spans_of
+from headwater_streams.ledger.trace.values import rows_of
 
 _MISSED = "_missed"
 _MOST = 20
@@ -94,6 +95,8 @@ def notes_of(row: TracedRow) -> Iterator[str]:
     for each in row.inputs:
         if each.note:
             yield each.note
+        if each.table is not None and each.count > len(each.rows):
+            yield f"of {each.count} rows of {each.table} the first {len(each.rows)} were followed"
         for behind in each.rows:
             yield from notes_of(behind)
 
@@ -161,7 +164,7 @@ def _of_table(
     else:
         counted = Counted(read_by(tables, history, row, table, spans), None)
     first = _in_order(counted.rows).slice(0, most)
-    followed = [_traced(tables, table, each, most, above) for each in first.to_pylist()]
+    followed = [_traced(tables, table, each, most, above) for each in rows_of(first)]
     note = counted.note
     if not counted.rows.num_rows:
         note = f"no row of {table} is at these places any more"
@@ -234,7 +237,7 @@ def _missing(late: pa.Table, window: Mapping[str, Any]) -> set[Place]:
     here = {"start": window.get(START), "end": window.get(END)}
     return {
         place
-        for row in late.to_pylist()
+        for row in rows_of(late)
         if (place := place_of(row)) is not None and (_MISSED not in row or here in (row[_MISSED] or ()))
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from headwater_streams.ledger.trace.back import window_rows
 from headwater_streams.ledger.trace.history import TableHistory, Tables, terms_of, why_without_row
 from headwater_streams.ledger.trace.narrowing import END, ROWS, START, period_of
 from headwater_streams.ledger.trace.places import Place, place_of, spans_of
+from headwater_streams.ledger.trace.values import rows_of
 
 Fate = Literal["row", "maybe", "late", "quarantined", "superseded", "left out", "not read"]
 _MOST = 20
@@ -141,7 +143,7 @@ def _outcome(
     if found or entry is None:
         return
     if history.changes is not None and history.changes in tables.names():
-        for event in tables.rows_at(history.changes, [place.span]).slice(0, most).to_pylist():
+        for event in rows_of(tables.rows_at(history.changes, [place.span]).slice(0, most)):
             at = (event.get("_generation"), event.get("_batch"), None)
             yield Step(history.changes, job, "superseded", _SUPERSEDED, *at, event)
             return
@@ -163,12 +165,12 @@ def _meant(
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
     """Of a table's rows whose ranges hold a place, those that it went into, each with what is not certain about it."""
     if ROWS not in results.column_names:
-        for result in results.slice(0, most).to_pylist():
+        for result in rows_of(results.slice(0, most)):
             yield result, ""
         return
     job = history.last.job if history.last is not None else ""
     time = tables.window_time(job)
-    windows = [each for each in results.to_pylist() if _in_time(each, row, time)]
+    windows = [each for each in rows_of(results) if _in_time(each, row, time)]
     if row is None:  # the job reads the topic itself: nothing but the window's ranges is known
         for window in windows[:most]:
             offsets = sum(len(span) for span in spans_of(window) if span is not None)
@@ -207,7 +209,7 @@ def _places(rows: pa.Table) -> list[dict[str, Any]]:
 def _in_time(window: Mapping[str, Any], row: Mapping[str, Any] | None, time: str | None) -> bool:
     """Whether a row's time is a window's, as far as both are known."""
     at, period = None if row is None or time is None else row.get(time), period_of(window)
-    return at is None or period is None or period[0] <= at < period[1]
+    return not isinstance(at, datetime) or period is None or period[0] <= at < period[1]
 
 
 def _sides(history: TableHistory, *, has_row: bool) -> Iterator[tuple[str, Fate]]:
@@ -222,5 +224,6 @@ def _sides(history: TableHistory, *, has_row: bool) -> Iterator[tuple[str, Fate]
 
 def _of_job(rows: pa.Table, name: str | None, most: int) -> list[dict[str, Any]]:
     """The rows of a side table that came by an input."""
-    sides: list[dict[str, Any]] = rows.slice(0, most).to_pylist()
-    return [each for each in sides if name is None or each.get("_input") in (None, name)]
+    return [
+        each for each in rows_of(rows.slice(0, most)) if name is None or each.get("_input") in (None, name)
+    ]

@@ -50,7 +50,7 @@ def period_of(window: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
     """From when to when a window's rows are, half-open; None where it does not say. The end of a count window is the
     time of its last row."""
     start, end = window.get(START), window.get(END)
-    if start is None or end is None:
+    if not (isinstance(start, datetime) and isinstance(end, datetime)):
         return None
     return start, end + timedelta(microseconds=1) if INDEX in window else end
 

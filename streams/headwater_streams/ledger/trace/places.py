@@ -35,7 +35,8 @@ class Place:
         topic, *numbers = text.rsplit(":", 2)
         if not topic or len(numbers) != 2 or not all(n.isdecimal() and n.isascii() for n in numbers):
             return None
-        return cls(topic, int(numbers[0]), int(numbers[1]))
+        place = cls(topic, *map(int, numbers))
+        return place if place.partition < 2**31 and place.offset < 2**63 - 1 else None
 
 
 @dataclass(frozen=True, order=True)
