@@ -23,6 +23,7 @@ from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.base.record import Record
+from headwater_streams.ledger.known_columns import KnownColumns
 from headwater_streams.ledger.sent_lineage import SentLineage
 from headwater_streams.quality.alarms import AlarmState, Broken
 from headwater_streams.quality.check_result import CheckResult
@@ -407,6 +408,16 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
             topics={"departures": "Kq3z", "eu:arrivals": None},
             batch=3,
             ranges=_RANGES,
+        )
+    },
+    KnownColumns: {
+        "some": KnownColumns(
+            tables={
+                "gold.delays": {
+                    "carrier": (("flights", "carrier", "IDENTITY"),),
+                    "average": (("flights", "delay", "AGGREGATION"), ("flights", "unit", "AGGREGATION")),
+                }
+            }
         )
     },
     KeptAnswer: {

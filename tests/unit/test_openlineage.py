@@ -25,10 +25,12 @@ from headwater.config.settings import LineageSettings
 from headwater.errors import UsageError, UserError
 from headwater.running.lineage import HttpDestination, LineageSender, LineageThread, destination_of
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.known_columns import known_columns, remember_columns
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.openlineage import Assertion, Event, Place, events_of, runs_of
 from headwater_streams.ledger.sent_lineage import untold_runs
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.files import locked
 from headwater_streams.storage.home import Home
 
 SPEC = os.environ.get("HEADWATER_OPENLINEAGE_SPEC", "")
@@ -225,12 +227,35 @@ def test_runs_are_the_periods_of_each_generation() -> None:
         commit(3, 60_000, entry(2, 3, 5)),
         commit(4, 60_001, side),
     ]
-    runs = runs_of(commits, MINUTE)
+    runs = [*runs_of(commits, MINUTE)]
     assert [[c.version for c in run.commits] for run in runs] == [[1, 2], [3]]
     assert len({run.run_id for run in runs}) == 2
     assert [run.run_id for run in runs_of(commits[:3], MINUTE)] == [runs[0].run_id], (
         "told again, it is the same"
     )
+
+
+def test_runs_come_in_the_order_of_their_last_commits_whoever_made_them() -> None:
+    """What is remembered as told is the last version of a run: all commits before it are told by then."""
+    after = [replace(entry(batch, batch, batch + 1), job="a", generation=2) for batch in range(2)]
+    before = replace(entry(9, 9, 10), job="z")
+    of_both = [commit(1, 1_000, after[0]), commit(2, 2_000, before), commit(3, 3_000, after[1])]
+    later = [commit(4, 61_000, before), commit(5, 59_000, after[0]), commit(6, 120_000, after[1])]
+    runs = [*runs_of([*of_both, *later], MINUTE)]
+    assert [[c.version for c in run.commits] for run in runs] == [[2], [1, 3], [4], [5], [6]]
+    assert runs[3].start_ms == MINUTE, "of the period of those before it, as its clock was put back"
+
+
+def test_untold_runs_are_whole_and_end_at_the_first_that_is_not_over(home: Home) -> None:
+    for batch in range(1, 6):
+        write(home, batch, 3 * batch, 3 * batch + 3)
+    table = home.table(TABLE)
+    (run,) = untold_runs(table, 3, 2**50, None)
+    assert [each.version for each in run.commits] == [*range(6)], "those of its period that were told, too"
+    assert [*untold_runs(table, 5, 2**50, None)] == []
+    apart = [*untold_runs(table, 3, 1, None)]
+    assert [each.version for run in apart for each in run.commits] == [4, 5]
+    assert [*untold_runs(table, 3, 1, apart[0].start_ms)] == []
 
 
 class Receiver:
@@ -251,6 +276,8 @@ class Receiver:
                 receiver.headers.append(dict(self.headers))
                 receiver.paths.append(self.path)
                 self.send_response(receiver.status)
+                if receiver.status // 100 == 3:
+                    self.send_header("Location", "https://elsewhere/x")
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -361,12 +388,60 @@ def test_lineage_beside_jobs_says_once_that_a_receiver_is_away_and_once_that_it_
     assert len(receiver.events) == 2
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_lineage_of_a_receiver_that_is_elsewhere_names_its_address(receiver: Receiver, status: int) -> None:
+    """To follow it would turn the event into a question, which any server answers with 200."""
+    receiver.status = status
+    with pytest.raises(UserError, match=r"it is at https://elsewhere/x, which lineage\.to is to name"):
+        HttpDestination(receiver.url, "", 5).send([{}])
+
+
+def test_lineage_of_a_table_that_cannot_be_read_holds_up_no_other(home: Home, receiver: Receiver) -> None:
+    log = home.table("a.first") / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{")
+    with pytest.raises(DamagedFileError, match="first"):
+        sender(home, receiver.url).send(finished=False)
+    assert [event["eventType"] for event in receiver.events] == ["START", "COMPLETE"]
+
+
+def test_lineage_that_another_process_tells_is_left_to_it(home: Home, receiver: Receiver) -> None:
+    with locked(home.root / "lineage.lock"):
+        assert sender(home, receiver.url).send(finished=False, waits=False) == 0
+    assert sender(home, receiver.url).send(finished=False, waits=False) == 1
+
+
+def test_lineage_has_what_columns_are_made_of_by_the_jobs_last_start(home: Home, receiver: Receiver) -> None:
+    made_of = {"carrier": (("flights", "carrier", "IDENTITY"),)}
+    remember_columns(home, {TABLE: made_of})
+    remember_columns(home, {"silver.other": {}})
+    sender(home, receiver.url).send(finished=False)
+    facets = receiver.events[1]["outputs"][0]["facets"]
+    assert [*facets["columnLineage"]["fields"]] == ["carrier"]
+    (home.root / "columns.json").write_text("{")
+    with pytest.raises(DamagedFileError, match="remove it: it is written when jobs start"):
+        sender(home, receiver.url).send(finished=False)
+    remember_columns(home, {TABLE: made_of})
+    assert known_columns(home) == {TABLE: made_of}
+
+
+def test_lineage_beside_jobs_is_said_and_no_stack_trace_whatever_it_meets(home: Home) -> None:
+    class Faulty:
+        def send(self, events: object) -> None:
+            raise KeyError("surprise")
+
+    said: list[str] = []
+    with LineageThread(sender(home, "http://x/y", destination=Faulty()), None, said.append, tick_s=60):
+        pass
+    assert said == ["lineage is not told (KeyError: 'surprise'); what was not told is told later"]
+
+
 def test_lineage_of_a_long_history_does_not_hold_up_the_end_of_jobs(home: Home, receiver: Receiver) -> None:
     write(home, 1, 3, 5)
     asked = iter([False, True])
     some = LineageSender(home.root, LineageSettings(to=receiver.url, period_s=1), {"": "host:9092"})
-    commits = [*untold_runs(home.table(TABLE), -1, 1, None)]
-    assert len(commits) == 2, "of a period of a millisecond, each commit is one"
+    runs = [*untold_runs(home.table(TABLE), -1, 1, None)]
+    assert len(runs) == 2, "of a period of a millisecond, each commit is one"
     some._place = replace(PLACE, period_ms=1)
     assert some.send(finished=False, is_over=lambda: next(asked)) == 1
     assert some.send(finished=False) == 1, "the other one is told next time"
@@ -380,7 +455,29 @@ def test_lineage_into_a_file_is_an_event_a_line(home: Home, tmp_path: Path) -> N
     check(events)
 
 
-@pytest.mark.parametrize("to", ["ftp://host/x", "/nowhere/at/all/x.jsonl"])
+def test_lineage_behind_a_line_that_was_cut_has_lines_of_its_own(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lineage.jsonl").write_text('{"eventType": "ST')
+    assert sender(home, "lineage.jsonl").send(finished=False) == 1
+    cut, *lines = Path("lineage.jsonl").read_text().splitlines()
+    assert cut == '{"eventType": "ST'
+    check([json.loads(line) for line in lines])
+    assert sender(home, str(tmp_path / "lineage.jsonl")).send(finished=False) == 0, "it is the same file"
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "ftp://host/x",
+        "/nowhere/at/all/x.jsonl",
+        "http://",
+        "http://host:port/x",
+        "http://[::1",
+        "https://me:secret@host",
+    ],
+)
 def test_lineage_that_can_go_nowhere_is_a_usage_error(to: str) -> None:
     with pytest.raises(UsageError, match=r"lineage\.to"):
         destination_of(LineageSettings(to=to))

@@ -146,6 +146,7 @@ PARTS: dict[str, list[tuple[str | int, ...]]] = {
     "RejectedRows.some": [()],
     "AlarmState.some": [(), ("broken", 0)],
     "SuiteResult.some": [(), ("outcomes", 0), ("skipped", 0)],
+    "KnownColumns.some": [()],
     "SentLineage.some": [()],
     "BegunLoad.some": [()],
     "KeptAnswer.some": [()],

@@ -349,11 +349,13 @@ def run(
     from headwater.running.signals import stop_requested
     from headwater.running.status import log_ends
     from headwater_streams.base.errors import JobDefinitionError
+    from headwater_streams.ledger.known_columns import remember_columns
     from headwater_streams.runtime.query import explain
     from headwater_streams.runtime.restarts import BackOff, Restarts
     from headwater_streams.runtime.runner import JobRunner
     from headwater_streams.runtime.upkeep import Upkeep
     from headwater_streams.spark.spark_errors import AnyJvmError
+    from headwater_streams.storage.home import Home
 
     loaded = find_each(references or default_references(), home)
     not_loaded = [str(each.error) for each in loaded.left_out]
@@ -373,7 +375,7 @@ def run(
     watch = quality_watch(home, environment.context.spark, jobs)
     ends = log_ends(home)
     try:
-        with stop_requested() as stopping, telling as lineage:
+        with stop_requested() as stopping, telling:
             runner = JobRunner(
                 environment.context,
                 jobs,
@@ -389,8 +391,7 @@ def run(
                 goes_on=not fail_fast,
                 absent=absent_jobs(home, loaded),
             )
-            if lineage is not None:
-                lineage.know({table: of for plan in runner.plans for table, of in plan.made_of.items()})
+            remember_columns(Home(home), {t: of for plan in runner.plans for t, of in plan.made_of.items()})
             if once:
                 runner.run_once(stopping=stopping.is_set)
             else:

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
@@ -17,24 +17,29 @@ from pathlib import Path
 from typing import Protocol
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from deltalake.exceptions import DeltaError
 
 from headwater import __version__
 from headwater.config import load_settings
 from headwater.config.settings import LineageSettings
 from headwater.errors import UsageError, UserError, reason
 from headwater.running.clusters import Clusters
+from headwater_streams.ledger.known_columns import known_columns
 from headwater_streams.ledger.openlineage import Columns, Event, Place, events_of
 from headwater_streams.ledger.sent_lineage import remember_sent, sent_lineage, untold_runs
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.files import locked
 from headwater_streams.storage.home import Home
 
 _ENDPOINT = "/api/v1/lineage"
-_OWN_SCHEMA = "headwater."
+_OWN_SCHEMA, _LOCK = "headwater.", "lineage.lock"
 _TICK_S, _LAST_S = 5.0, 5.0
 _FOR_GOOD = (400, 413, 422)
 """The statuses of an event that is wrong, or too large: it would be refused again, and hold up all behind it."""
+_MOVED = (301, 302, 303, 307, 308)
 
 
 class Destination(Protocol):
@@ -63,10 +68,27 @@ class FileDestination:
         """Appends events; a write that fails leaves whole lines and at most one that is cut."""
         text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
         try:
+            if self._is_cut():
+                text = f"\n{text}"
             with self._path.open("a", encoding="utf-8") as lines:
                 lines.write(text)
         except OSError as error:
             raise UserError(f"lineage cannot be written to {self._path}: {reason(error)}") from error
+
+    def _is_cut(self) -> bool:
+        """Whether the last line has no end, as a write failed or its process was killed."""
+        if not self._path.is_file() or not self._path.stat().st_size:
+            return False
+        with self._path.open("rb") as lines:
+            lines.seek(-1, os.SEEK_END)
+            return lines.read(1) != b"\n"
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Has a redirection be an error: to follow one of a POST would be a GET, which brings no event anywhere."""
+
+    def redirect_request(self, *_: object) -> None:
+        """See `HTTPRedirectHandler`."""
 
 
 class HttpDestination:
@@ -79,20 +101,21 @@ class HttpDestination:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._timeout_s = timeout_s
+        self._opener = build_opener(_NoRedirects)
 
     def send(self, events: Sequence[Event]) -> None:
         """Posts events, each by itself."""
         for event in events:
             body = json.dumps(event, separators=(",", ":")).encode()
             try:
-                with urlopen(  # noqa: S310 - the scheme was checked
-                    Request(self._url, body, self._headers, method="POST"),  # noqa: S310
-                    timeout=self._timeout_s,
-                ):
+                request = Request(self._url, body, self._headers, method="POST")  # noqa: S310 - the scheme was checked
+                with self._opener.open(request, timeout=self._timeout_s):
                     pass
             except HTTPError as error:
                 text = error.read(300).decode("utf-8", "replace").strip()
                 hint = ": lineage.api_key is to be what it asks for" if error.code in (401, 403) else ""
+                if error.code in _MOVED:
+                    hint = f": it is at {error.headers.get('Location', 'another address')}, which lineage.to is to name"
                 kind = RefusedEventError if error.code in _FOR_GOOD else UserError
                 raise kind(
                     f"the receiver of lineage at {self._url} refused an event with {error.code}{hint}"
@@ -109,8 +132,14 @@ def destination_of(settings: LineageSettings) -> Destination:
     Raises:
         UsageError: `lineage.to` is neither a file nor an address.
     """
-    scheme = urlsplit(settings.to).scheme
-    if scheme in ("http", "https"):
+    try:
+        parts = urlsplit(settings.to)
+        has_host, secret = bool(parts.hostname) and parts.port != 0, parts.password or parts.username
+    except ValueError as error:
+        raise UsageError(f"lineage.to {settings.to!r} is no address ({error})") from error
+    if secret:
+        raise UsageError("lineage.to has a name or a password in it: lineage.api_key is the place for one")
+    if parts.scheme in ("http", "https") and has_host:
         return HttpDestination(settings.to, settings.api_key.get_secret_value(), settings.timeout_s)
     if "://" in settings.to:
         raise UsageError(
@@ -142,8 +171,9 @@ class LineageSender:
         destination: Destination | None = None,
         now_ms: Callable[[], int] = lambda: round(time.time() * 1000),
     ) -> None:
-        self._home, self._to, self._now_ms = Home(home), settings.to, now_ms
+        self._home, self._now_ms = Home(home), now_ms
         self._destination = destination_of(settings) if destination is None else destination
+        self._to = _address(settings.to)
         self._place = Place(
             namespace=settings.namespace,
             version=__version__,
@@ -152,8 +182,6 @@ class LineageSender:
             period_ms=settings.period_s * 1000,
         )
         self._spark = _installed("pyspark")
-        self.columns: Mapping[str, Columns] = {}
-        """What the columns of tables are made of, where that is known."""
         self.refused: list[str] = []
         """A sentence for each run that the receiver does not want; they count as told."""
 
@@ -163,6 +191,7 @@ class LineageSender:
         *,
         finished: bool,
         is_over: Callable[[], bool] = lambda: False,
+        waits: bool = True,
     ) -> int:
         """Sends the runs that were not told; returns how many.
 
@@ -170,38 +199,57 @@ class LineageSender:
             tables: The tables; by default all that jobs write.
             finished: Only runs whose period is over.
             is_over: Is asked between runs, and ends the sending; the others are told next time.
+            waits: Whether to wait for another process of the home that sends; else nothing is sent.
 
         Raises:
             UserError: The destination did not take one; those before it are remembered as told.
+            DamagedFileError: A table cannot be read; all others were told.
         """
-        sent, count = sent_lineage(self._home), 0
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._home.root / _LOCK, waits=waits))
+            except BlockingIOError:
+                return 0
+            return self._send(self._home.tables() if tables is None else tables, finished, is_over)
+
+    def _send(self, tables: Sequence[str], finished: bool, is_over: Callable[[], bool]) -> int:
+        sent, columns, count = sent_lineage(self._home), known_columns(self._home), 0
         now_ms = self._now_ms() if finished else None
-        for table in self._home.tables() if tables is None else tables:
+        unread: list[Exception] = []
+        for table in tables:
             if table.startswith(_OWN_SCHEMA):
                 continue
-            told = sent.sent.get(self._to, {}).get(table, -1)
-            for version, events in self._untold(table, told, now_ms):
+            told = sent.of(self._to, table)
+            for version, events in self._untold(table, told, now_ms, columns.get(table), unread):
                 if is_over():
                     return count
-                try:
-                    self._destination.send(events)
-                except RefusedEventError as error:
-                    self.refused.append(f"{table}, up to version {version}, is left out: {error}")
+                self._tell(table, version, events)
                 sent = sent.with_version(self._to, table, version)
                 remember_sent(self._home, sent)
                 count += 1
+        for error in unread:
+            raise error
         return count
 
-    def _untold(self, table: str, told: int, now_ms: int | None) -> Iterator[tuple[int, list[Event]]]:
+    def _tell(self, table: str, version: int, events: Sequence[Event]) -> None:
+        try:
+            self._destination.send(events)
+        except RefusedEventError as error:
+            self.refused.append(f"{table}, up to version {version}, is left out: {error}")
+
+    def _untold(
+        self, table: str, told: int, now_ms: int | None, columns: Columns | None, unread: list[Exception]
+    ) -> Iterator[tuple[int, list[Event]]]:
+        """The events of each run of a table, with its last version; where it cannot be read on, why is in `unread`."""
         path = self._home.table(table)
-        runs = untold_runs(path, told, self._place.period_ms, now_ms)
-        if not runs:
-            return
-        schemas = {table: {field.name: str(field.type) for field in dataset_of(path).schema}}
-        for run in runs:
-            columns = self.columns.get(table)
-            events = events_of(run, self._place, schemas=schemas, columns=columns, spark=self._spark)
-            yield run.commits[-1].version, events
+        schemas: dict[str, dict[str, str]] = {}
+        try:
+            for run in untold_runs(path, told, self._place.period_ms, now_ms):
+                schemas = schemas or {table: {f.name: str(f.type) for f in dataset_of(path).schema}}
+                events = events_of(run, self._place, schemas=schemas, columns=columns, spark=self._spark)
+                yield run.commits[-1].version, events
+        except (DamagedFileError, DeltaError, OSError) as error:
+            unread.append(error)
 
 
 class LineageThread:
@@ -224,10 +272,6 @@ class LineageThread:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headwater-lineage", daemon=True)
 
-    def know(self, columns: Mapping[str, Columns]) -> None:
-        """Takes what the columns of tables are made of, once the jobs are planned."""
-        self._sender.columns = columns
-
     def __enter__(self) -> "LineageThread":
         self._thread.start()
         return self
@@ -244,11 +288,13 @@ class LineageThread:
 
     def _send(self, *, finished: bool, is_over: Callable[[], bool]) -> None:
         try:
-            self._sender.send(self._tables, finished=finished, is_over=is_over)
-        except (UserError, DamagedFileError, OSError) as error:
+            self._sender.send(self._tables, finished=finished, is_over=is_over, waits=False)
+        except Exception as error:  # whatever comes of telling, jobs go on
+            known = isinstance(error, UserError | DamagedFileError | OSError)
+            problem = str(error) if known else f"lineage is not told ({type(error).__name__}: {error})"
             if not self._problem:
-                self._say(f"{error}; what was not told is told later")
-            self._problem = str(error)
+                self._say(f"{problem}; what was not told is told later")
+            self._problem = problem
         else:
             if self._problem:
                 self._say("the receiver of lineage is back, and was told what it missed")
@@ -267,7 +313,7 @@ def brokers_of(home: Path, bootstrap: str | None) -> dict[str, str]:
 
 def lineage_beside_jobs(
     home: Path, bootstrap: str | None, say: Callable[[str], None]
-) -> "AbstractContextManager[LineageThread | None]":
+) -> AbstractContextManager[object]:
     """Sends lineage of a home's tables while the block runs, where the settings say where to; else does nothing.
 
     Args:
@@ -282,6 +328,11 @@ def lineage_beside_jobs(
     if not settings.to:
         return nullcontext()
     return LineageThread(LineageSender(home, settings, brokers_of(home, bootstrap)), None, say)
+
+
+def _address(to: str) -> str:
+    """By what it is remembered where events went: a file by its whole path."""
+    return to if "://" in to else str(Path(to).expanduser().absolute())
 
 
 def _installed(package: str) -> str:

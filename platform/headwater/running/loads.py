@@ -13,6 +13,7 @@ from headwater_broker.numbers import is_natural
 from headwater_streams.backfill.values import micros
 from headwater_streams.base.names import is_table_name
 from headwater_streams.base.topics import cluster_of
+from headwater_streams.ledger.known_columns import remember_columns
 from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.loading import (
@@ -125,6 +126,7 @@ def load_range(
         context = context_of(place, brokers, loading)
         (plan,) = plan_jobs(context, [loading])
         load = TableLoad(context, plan)
+        remember_columns(Home(place), plan.made_of)
         existing = context.source.partitions(topic)
         starts, ends = (_places(context.source, topic, existing, at) for at in (bounds.start, bounds.end))
         ranges = requested(topic, existing, starts, ends)

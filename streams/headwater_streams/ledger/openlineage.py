@@ -18,7 +18,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 from headwater_streams.base.extra import Extra
@@ -146,26 +145,38 @@ class Run:
         return str(uuid.uuid5(_RUNS, f"{self.table}\t{self.job}\t{self.generation}\t{self.start_ms}"))
 
 
-def runs_of(commits: Iterable[Commit], period_ms: int, *, since_ms: int = 0) -> list[Run]:
-    """The runs of a table's commits, oldest first; commits by nobody's job, and of side tables, are of none.
+def runs_of(commits: Iterable[Commit], period_ms: int) -> Iterator[Run]:
+    """The runs of a table's commits, in the order of their last commits; commits by nobody's job, and of side tables,
+    are of none.
 
     Args:
-        commits: The commits.
+        commits: The commits, oldest first. One whose clock was behind is of the period of those before it.
         period_ms: How long a run is.
-        since_ms: Those of periods that began before are left out.
     """
-
-    def period(commit: Commit) -> tuple[str, str, int, int]:
+    start_ms = 0
+    of_period: dict[tuple[str, str, int], list[Commit]] = {}
+    for commit in filter(is_told, commits):
         entry = commit.entry
         assert entry is not None
-        return entry.table, entry.job, entry.generation, commit.timestamp_ms // period_ms * period_ms
+        its_start_ms = commit.timestamp_ms // period_ms * period_ms
+        if its_start_ms > start_ms:
+            yield from _of_period(of_period, start_ms)
+            start_ms, of_period = its_start_ms, {}
+        of_period.setdefault((entry.table, entry.job, entry.generation), []).append(commit)
+    yield from _of_period(of_period, start_ms)
 
-    told = [c for c in commits if c.entry is not None and (c.entry.is_batch or c.entry.kind in _TOLD)]
-    return [
+
+def is_told(commit: Commit) -> bool:
+    """Whether a commit is of a run."""
+    return commit.entry is not None and (commit.entry.is_batch or commit.entry.kind in _TOLD)
+
+
+def _of_period(commits: Mapping[tuple[str, str, int], list[Commit]], start_ms: int) -> list[Run]:
+    runs = [
         Run(table=table, job=job, generation=generation, start_ms=start_ms, commits=tuple(its))
-        for (table, job, generation, start_ms), its in groupby(sorted(told, key=period), key=period)
-        if start_ms >= since_ms
+        for (table, job, generation), its in commits.items()
     ]
+    return sorted(runs, key=lambda run: run.commits[-1].version)
 
 
 def events_of(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater_streams.base.record import Record
-from headwater_streams.ledger.log import Commit, commits_backwards
-from headwater_streams.ledger.openlineage import Run, runs_of
+from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.ledger.openlineage import Run, is_told, runs_of
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
@@ -39,6 +39,10 @@ class SentLineage(Record):
         """It as it was stored."""
         return cls(sent=cls.checked(value)["sent"])
 
+    def of(self, to: str, table: str) -> int:
+        """The last version of a table that was told; -1 where none was."""
+        return self.sent.get(to, {}).get(table, -1)
+
     def with_version(self, to: str, table: str, version: int) -> "SentLineage":
         """The same after a version of a table was told."""
         return SentLineage(sent={**self.sent, to: {**self.sent.get(to, {}), table: version}})
@@ -62,8 +66,9 @@ def remember_sent(home: Home, sent: SentLineage) -> None:
     write_record(home.root / _FILE, sent)
 
 
-def untold_runs(table: Path, told: int, period_ms: int, now_ms: int | None) -> list[Run]:
-    """The runs of a table with commits that were not told, each whole, oldest first.
+def untold_runs(table: Path, told: int, period_ms: int, now_ms: int | None) -> Iterator[Run]:
+    """The runs of a table with commits that were not told, each whole, in the order in which they are to be told: once
+    one is, all commits up to its last one are.
 
     Args:
         table: Its folder.
@@ -71,24 +76,25 @@ def untold_runs(table: Path, told: int, period_ms: int, now_ms: int | None) -> l
         period_ms: How long a run is.
         now_ms: The time by which runs that are not over are left for later; None takes them, too.
     """
-    newest = next(commits_backwards(table), None)
-    if newest is not None and newest.version < told:
+    if next_commit(table) <= told:
         told = -1  # the table was removed and made again: all of it is new
-    commits = [*_untold(table, told, period_ms)]
-    runs = runs_of(reversed(commits), period_ms)
-    return [
-        run
-        for run in runs
-        if run.commits[-1].version > told and (now_ms is None or run.start_ms + period_ms <= now_ms)
-    ]
-
-
-def _untold(table: Path, told: int, period_ms: int) -> Iterator[Commit]:
-    """The commits since the beginning of the period of the first that was not told, newest first."""
-    start_ms: int | None = None
-    for commit in commits_backwards(table):
-        if commit.version > told:
-            start_ms = commit.timestamp_ms // period_ms * period_ms
-        elif start_ms is None or commit.timestamp_ms < start_ms:
+    first = next(filter(is_told, commits(table, since=told + 1)), None)
+    if first is None:
+        return
+    since = _begin_of_period(table, told + 1, first.timestamp_ms // period_ms * period_ms)
+    for run in runs_of(commits(table, since=since), period_ms):
+        if run.commits[-1].version <= told:
+            continue
+        if now_ms is not None and run.start_ms + period_ms > now_ms:
             return
-        yield commit
+        yield run
+
+
+def _begin_of_period(table: Path, version: int, start_ms: int) -> int:
+    """The first of the versions before one that are of the same period, or that one."""
+    while version > 0:
+        earlier = next(commits(table, since=version - 1, until=version), None)
+        if earlier is None or earlier.timestamp_ms < start_ms:
+            break
+        version -= 1
+    return version
