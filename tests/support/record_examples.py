@@ -416,6 +416,7 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
                 "gold.delays": {
                     "carrier": (("flights", "carrier", "IDENTITY"),),
                     "average": (("flights", "delay", "AGGREGATION"), ("flights", "unit", "AGGREGATION")),
+                    "": (("flights", "carrier", "GROUP_BY"),),
                 }
             }
         )

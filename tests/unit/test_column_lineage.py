@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from headwater_streams.plan.column_lineage import HOWS, column_sources, through_sides
+from headwater_streams.base.made_of import CHOSEN, HOWS
+from headwater_streams.plan.column_lineage import column_sources, through_sides
 from headwater_streams.plan.unions import marked
 from headwater_streams.spark.plan_shape import PlanColumn, PlanNode, PlanShape
 from plan_shapes import stored_shapes
@@ -38,7 +39,11 @@ FLIGHTS = leaf("flights", column("carrier", 0), column("at", 1), column("delay",
 
 
 def sources(root: PlanNode) -> dict[str, tuple[tuple[str, str, str], ...]]:
-    return dict(column_sources(PlanShape(root=root)))
+    return {name: of for name, of in column_sources(PlanShape(root=root)).items() if name != CHOSEN}
+
+
+def chosen(root: PlanNode) -> list[str]:
+    return [" ".join(each) for each in column_sources(PlanShape(root=root)).get(CHOSEN, ())]
 
 
 def test_columns_of_a_projection_are_made_of_what_their_expressions_name() -> None:
@@ -52,6 +57,13 @@ def test_columns_of_a_projection_are_made_of_what_their_expressions_name() -> No
         "late": (("flights", "at", "TRANSFORMATION"), ("flights", "delay", "TRANSFORMATION")),
         "day": (("flights", "at", "IDENTITY"),),
     }, "the filter's condition makes no column"
+    assert chosen(filtered) == ["flights carrier FILTER"], "but chooses rows"
+    late = node("Filter", columns, filtered, named={9})
+    assert chosen(late) == [
+        "flights at FILTER",
+        "flights carrier FILTER",
+        "flights delay FILTER",
+    ], "by what a column is made of"
 
 
 def test_columns_of_an_aggregate_are_made_of_what_each_one_folds() -> None:
@@ -66,6 +78,9 @@ def test_columns_of_an_aggregate_are_made_of_what_each_one_folds() -> None:
         "half": (("flights", "delay", "AGGREGATION"),),
     }, "a count is made of no column"
     assert sources(aggregate)["group"] == (("flights", "carrier", "IDENTITY"),)
+    assert chosen(half) == ["flights carrier GROUP_BY"], "by what it groups, and not by what it folds"
+    by_time = node("Aggregate", [column("sum", 9, 2)], FLIGHTS, named={1, 2})
+    assert chosen(by_time) == ["flights at GROUP_BY"], "though the key is no column of it"
 
 
 def test_columns_of_a_union_are_made_of_those_in_their_place() -> None:
@@ -88,6 +103,7 @@ def test_columns_of_a_look_up_are_made_of_its_own() -> None:
     assert dict(found) == {
         "carrier": (("flights", "carrier", "IDENTITY"),),
         "name": (("airports", "name", "IDENTITY"),),
+        CHOSEN: (("airports", "code", "JOIN"), ("flights", "carrier", "JOIN")),
     }
 
 
@@ -100,7 +116,8 @@ def test_columns_of_rows_that_were_one_column_are_those_of_their_side() -> None:
     result = PlanShape(root=node("Project", columns, joined, named={30, 31}))
     assert len(column_sources(result)["carrier"]) == 3, "all of its side"
     through = through_sides(result, PlanShape(root=FLIGHTS), PlanShape(root=weather))
-    assert dict(column_sources(result, through=through)) == {
+    found = column_sources(result, through=through)
+    assert {name: of for name, of in found.items() if name != CHOSEN} == {
         "carrier": (("flights", "carrier", "IDENTITY"),),
         "at": (("flights", "at", "IDENTITY"),),
         "wind": (("weather", "wind", "IDENTITY"),),
@@ -170,6 +187,6 @@ def test_columns_of_jobs_without_state_are_found_in_their_plans(
 @pytest.mark.parametrize("name", SHAPES)
 def test_columns_of_any_plan_are_made_of_its_inputs_own_columns(name: str) -> None:
     for column_name, of in column_sources(SHAPES[name]).items():
-        assert column_name in SHAPES[name].names
+        assert column_name in (*SHAPES[name].names, CHOSEN)
         assert of
         assert not any(each.startswith("_") for _, each, _ in of)

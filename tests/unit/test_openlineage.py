@@ -25,6 +25,7 @@ from headwater.config.settings import LineageSettings
 from headwater.errors import UsageError, UserError
 from headwater.running.lineage import HttpDestination, LineageSender, LineageThread, destination_of
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.base.made_of import CHOSEN
 from headwater_streams.ledger.known_columns import known_columns, remember_columns
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.openlineage import Assertion, Event, Place, events_of, runs_of
@@ -137,7 +138,10 @@ def test_event_has_offsets_versions_rows_and_what_was_rejected() -> None:
         run,
         PLACE,
         schemas={TABLE: {"carrier": "string"}},
-        columns={"carrier": [("flights", "carrier", "IDENTITY")]},
+        columns={
+            "carrier": [("flights", "carrier", "IDENTITY")],
+            CHOSEN: [("flights", "delay", "FILTER"), ("flights", "delay", "GROUP_BY")],
+        },
         assertions=[Assertion(name="has_carrier", success=False, severity="warn", column="carrier")],
         spark="4.2.0",
     )
@@ -153,8 +157,15 @@ def test_event_has_offsets_versions_rows_and_what_was_rejected() -> None:
     assert (written["namespace"], written["name"]) == ("file", "/data/tables/gold/delays")
     assert written["facets"]["version"]["datasetVersion"] == "5"
     assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
+    assert [*written["facets"]["columnLineage"]["fields"]] == ["carrier"]
     (made_of,) = written["facets"]["columnLineage"]["fields"]["carrier"]["inputFields"]
     assert (made_of["name"], made_of["field"]) == ("flights", "carrier")
+    (chosen,) = written["facets"]["columnLineage"]["dataset"]
+    assert chosen["field"] == "delay"
+    assert {(each["type"], each["subtype"]) for each in chosen["transformations"]} == {
+        ("INDIRECT", "FILTER"),
+        ("INDIRECT", "GROUP_BY"),
+    }
     assert made_of["transformations"] == [{"type": "DIRECT", "subtype": "IDENTITY"}]
     ledger = done["run"]["facets"]["headwater_ledger"]
     assert (ledger["batches"], ledger["versions"]) == ([3, 4], [4, 5])

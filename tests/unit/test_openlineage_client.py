@@ -14,6 +14,7 @@ from openlineage.client import facet_v2
 from openlineage.client.generated import base
 
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
+from headwater_streams.base.made_of import CHOSEN
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.openlineage import Assertion, Event, Place, events_of, runs_of
 
@@ -54,7 +55,10 @@ def events() -> list[Event]:
         run,
         place,
         schemas={TABLE: {"carrier": "string"}, "silver.rows": {"at": "timestamp"}},
-        columns={"carrier": [("flights", "carrier", "IDENTITY"), ("carriers", "name", "TRANSFORMATION")]},
+        columns={
+            "carrier": [("flights", "carrier", "IDENTITY"), ("carriers", "name", "TRANSFORMATION")],
+            CHOSEN: [("flights", "at", "GROUP_BY")],
+        },
         assertions=[Assertion(name="fresh", success=False, severity="warn", column="at", actual="1 day")],
         spark="4.2.0",
     )

@@ -22,6 +22,7 @@ from typing import Any
 
 from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange, merge_ranges
+from headwater_streams.base.made_of import CHOSEN
 from headwater_streams.base.moments import iso
 from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.ledger.log import Commit
@@ -29,7 +30,8 @@ from headwater_streams.quality.check_result import merged, results_of
 
 Event = dict[str, Any]
 Columns = Mapping[str, Sequence[tuple[str, str, str]]]
-"""What each column of a table is made of: an input, its column, and how it comes from there, see `column_lineage`."""
+"""What each column of a table is made of: an input, its column, and how it comes from there; and, under `CHOSEN`, what
+chose its rows. See `column_lineage`."""
 
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -335,21 +337,11 @@ def _output(
         facets["columnLineage"] = place.facet(
             "columnLineage",
             fields={
-                column: {
-                    "inputFields": [
-                        {
-                            "namespace": data_set["namespace"],
-                            "name": data_set["name"],
-                            "field": source,
-                            "transformations": [{"type": "DIRECT", "subtype": how}],
-                        }
-                        for name, source, how in of
-                        for input_name, data_set in inputs
-                        if input_name == name
-                    ]
-                }
+                column: {"inputFields": _input_fields("DIRECT", of, inputs)}
                 for column, of in columns.items()
+                if column != CHOSEN
             },
+            dataset=_input_fields("INDIRECT", columns.get(CHOSEN, ()), inputs),
         )
     written = place.facet(
         "outputStatistics",
@@ -357,6 +349,22 @@ def _output(
         fileCount=sum(len(commit.added_paths) for commit in run.commits),
     )
     return {**place.table(run.table), "facets": facets, "outputFacets": {"outputStatistics": written}}
+
+
+def _input_fields(
+    kind: str, of: Sequence[tuple[str, str, str]], inputs: Sequence[tuple[str, Event]]
+) -> list[Event]:
+    """Columns of inputs, each once in a data set, with all ways in which it counts."""
+    fields: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for name, column, how in of:
+        for input_name, data_set in inputs:
+            if input_name == name:
+                key = data_set["namespace"], data_set["name"], column
+                fields.setdefault(key, []).append({"type": kind, "subtype": how})
+    return [
+        {"namespace": namespace, "name": name, "field": column, "transformations": hows}
+        for (namespace, name, column), hows in fields.items()
+    ]
 
 
 def _table_facets(

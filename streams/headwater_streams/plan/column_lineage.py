@@ -2,7 +2,7 @@
 
 A column's value comes to it as it is (`IDENTITY`), through an aggregate that folds many rows into one (`AGGREGATION`),
 or by any other computation (`TRANSFORMATION`): these are OpenLineage's words. Conditions of filters and joins, and what
-rows are grouped by, choose rows and make no column.
+rows are grouped by, make no column: they choose rows, and stand under a name of their own, `CHOSEN`.
 
 `Project` and `Aggregate` say of each column what it is computed from, and a union's column is that of each part in its
 place. Of another node the shape knows what all its expressions name together: a column that such a node computes counts
@@ -18,14 +18,10 @@ names (`through_sides`); of one with a look-up, each column counts as made of al
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headwater_streams.base.made_of import CHOOSING, CHOSEN, HOWS, MadeOf
 from headwater_streams.base.names import is_reserved
 from headwater_streams.plan.unions import input_of, marked
 from headwater_streams.spark.plan_shape import PlanNode, PlanShape
-
-HOWS = ("IDENTITY", "TRANSFORMATION", "AGGREGATION")
-"""How a column may come into another one, the least change first."""
-MadeOf = Mapping[str, tuple[tuple[str, str, str], ...]]
-"""What each column is made of: an input or a look-up, its column, and one of `HOWS`."""
 
 _IDENTITY, _TRANSFORMATION, _AGGREGATION = range(len(HOWS))
 _Steps = dict[int, dict[int, int]]
@@ -46,12 +42,14 @@ def column_sources(
     """
     leaves = {c.id: (name, c.name) for name, looked_up in lookups.items() for c in looked_up.root.columns}
     steps: _Steps = {}
+    choosing: set[tuple[int, str]] = set()
     for node in shape.root.walk():
         name = None if node.children else input_of(node)
         if name is not None:
             own = (c for c in node.columns if not is_reserved(c.name) and c.name != marked(name))
             leaves |= {c.id: (name, c.name) for c in own}
         _add(node, steps)
+        choosing |= _choosing(node)
     steps |= {column: {of: _IDENTITY} for column, of in through.items()}
     result: dict[str, tuple[tuple[str, str, str], ...]] = {}
     for column in shape.root.columns:
@@ -60,7 +58,10 @@ def column_sources(
         }
         if found and not is_reserved(column.name):
             result[column.name] = tuple(sorted(found))
-    return result
+    chosen = {
+        (*leaves[each], how) for column, how in choosing for each in _reached(column, steps) if each in leaves
+    }
+    return result | ({CHOSEN: tuple(sorted(chosen))} if chosen else {})
 
 
 def through_sides(result: PlanShape, *sides: PlanShape) -> dict[int, int]:
@@ -91,6 +92,15 @@ def _add(node: PlanNode, steps: _Steps) -> None:
         else:
             of = dict.fromkeys(node.named, _TRANSFORMATION)
         steps.setdefault(column.id, {}).update(of)
+
+
+def _choosing(node: PlanNode) -> set[tuple[int, str]]:
+    """The columns by which a node chooses rows, each with how."""
+    if node.kind == "Aggregate":
+        folded = {each for column in node.columns if column.passes is None for each in column.of}
+        keys = {column.passes for column in node.columns if column.passes is not None}
+        return {(each, CHOOSING[node.kind]) for each in keys | (node.named - folded)}
+    return {(each, CHOOSING[node.kind]) for each in node.named} if node.kind in CHOOSING else set()
 
 
 def _reached(column: int, steps: _Steps) -> dict[int, int]:

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pyspark.sql import types as T
 
+from headwater_streams.base.made_of import MadeOf
 from headwater_streams.delta.scd_target import ScdTarget
 from headwater_streams.operators.joins.as_of import AsOf
 from headwater_streams.operators.joins.interval import IntervalJoin
 from headwater_streams.operators.recording import Place
 from headwater_streams.operators.windows.spec import WINDOW_END, WindowSpec
-from headwater_streams.plan.column_lineage import MadeOf
 from headwater_streams.plan.exploding import Exploding
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.laid_out import age_column

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from headwater_streams.base.made_of import CHOOSING, CHOSEN, HOWS
 from headwater_streams.ledger.trace import (
     HomeTables,
     Place,
@@ -18,7 +19,6 @@ from headwater_streams.ledger.trace import (
     trace_record,
     trace_rows,
 )
-from headwater_streams.plan.column_lineage import HOWS
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.testing import JobDriver
@@ -28,6 +28,23 @@ N = {0: 1, 1: 2, 2: 3, 5: 5, 6: 6, 7: 7, 8: 8}
 """`n` of the clicks by their offsets, without those that are rejected (3 and 4) and the one that comes again (9)."""
 BY_TIME = (0, 1, 7, 2, 5, 6, 8)
 """These offsets in the order of `at`: 7 came late."""
+_OF_WINDOWS = {"clicks at GROUP_BY", "clicks who GROUP_BY"}
+_OF_JOINS = {"clicks who JOIN", "clicks at JOIN", "buys who JOIN", "buys at JOIN"}
+CHOSEN_BY: dict[str, set[str]] = {
+    "rows": {"clicks n FILTER"},
+    "union": set(),
+    "newest": set(),
+    "tumbling": _OF_WINDOWS,
+    "closed": _OF_WINDOWS,
+    "hopping": _OF_WINDOWS,
+    "grouped": {"clicks who GROUP_BY"},
+    "latest": {"clicks who GROUP_BY"},
+    "join": _OF_JOINS,
+    "left join": _OF_JOINS,
+    "look-up": {"clicks who JOIN", "names who JOIN"},
+    "sql": _OF_WINDOWS,
+}
+"""By what rows are chosen, where a kind says it in full."""
 
 
 def clicks_of(row: TracedRow) -> frozenset[int]:
@@ -86,10 +103,11 @@ def test_columns_of_each_kind_of_job_are_made_of_its_inputs(
     plans = plan_jobs(driver.context, kind.jobs(1))
     for plan in plans:
         for table, made_of in plan.made_of.items():
-            assert {*plan.schemas[table].names} >= {*made_of}, table
-            for name, column, how in (each for of in made_of.values() for each in of):
+            assert {*plan.schemas[table].names, CHOSEN} >= {*made_of}, table
+            for into, name, column, how in ((into, *each) for into, of in made_of.items() for each in of):
                 columns = plan.inputs.get(name) or plan.lookups[name]
-                assert (column in columns.names, how in HOWS) == (True, True), (table, name, column, how)
+                assert column in columns.names, (table, name, column)
+                assert how in (CHOOSING.values() if into == CHOSEN else HOWS), (table, name, column, how)
     made_of = plans[-1].made_of[TABLE]
     sums = kind.late is not None and kind.name not in ("join", "left join", "as of", "latest")
     expected = {"who": {("who", "IDENTITY")}, "n": {("n", "AGGREGATION" if sums else "TRANSFORMATION")}}
@@ -99,6 +117,8 @@ def test_columns_of_each_kind_of_job_are_made_of_its_inputs(
     assert found == expected
     if "window_start" in made_of:
         assert {column for _, column, _ in made_of["window_start"]} <= {"at", "window_end"}
+    if kind.name in CHOSEN_BY:
+        assert {" ".join(each) for each in made_of.get(CHOSEN, ())} == CHOSEN_BY[kind.name]
     if kind.name == "history":
         assert made_of["valid_from"] == made_of["valid_to"] == (("clicks", "at", "IDENTITY"),)
     if kind.name == "look-up":
