@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request
 
 from deltalake.exceptions import DeltaError
 
@@ -26,6 +26,7 @@ from headwater.config import load_settings
 from headwater.config.settings import LineageSettings
 from headwater.errors import UsageError, UserError, reason
 from headwater.running.clusters import Clusters
+from headwater.running.posting import poster
 from headwater_streams.ledger.known_columns import known_columns
 from headwater_streams.ledger.openlineage import Columns, Event, Place, events_of
 from headwater_streams.ledger.sent_lineage import remember_sent, sent_lineage, untold_runs
@@ -84,13 +85,6 @@ class FileDestination:
             return lines.read(1) != b"\n"
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Has a redirection be an error: to follow one of a POST would be a GET, which brings no event anywhere."""
-
-    def redirect_request(self, *_: object) -> None:
-        """See `HTTPRedirectHandler`."""
-
-
 class HttpDestination:
     """A receiver such as Marquez, which takes one event a request."""
 
@@ -101,7 +95,7 @@ class HttpDestination:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._timeout_s = timeout_s
-        self._opener = build_opener(_NoRedirects)
+        self._opener = poster()
 
     def send(self, events: Sequence[Event]) -> None:
         """Posts events, each by itself."""

@@ -15,9 +15,10 @@ from datetime import UTC, datetime, timedelta
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request
 
 from headwater.config.load import load_settings
+from headwater.running.posting import poster
 from headwater_streams.quality.alarms import Alarm, AlarmState, Due, Schedule, alarms
 from headwater_streams.storage.home import Home
 
@@ -61,16 +62,9 @@ def by_command(command: str) -> Deliver:
     return deliver
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    """Takes a redirect for a failure: urllib would follow it by a GET without the alarm, and count it as delivered."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follows nothing."""
-
-
 def by_webhook(url: str) -> Deliver:
     """Posts each alarm as JSON to an address."""
-    opener = build_opener(_NoRedirect)
+    opener = poster()
 
     def deliver(alarm: Alarm) -> None:
         body = json.dumps(alarm.to_json()).encode()
