@@ -81,13 +81,16 @@ def untold_runs(table: Path, told: int, period_ms: int, now_ms: int | None) -> I
     first = next(filter(is_told, commits(table, since=told + 1)), None)
     if first is None:
         return
-    since = _begin_of_period(table, told + 1, first.timestamp_ms // period_ms * period_ms)
+    over_ms = None if now_ms is None else now_ms - period_ms
+    start_ms = first.timestamp_ms // period_ms * period_ms
+    if over_ms is not None and start_ms > over_ms:
+        return
+    since = _begin_of_period(table, told + 1, start_ms)
     for run in runs_of(commits(table, since=since), period_ms):
-        if run.commits[-1].version <= told:
-            continue
-        if now_ms is not None and run.start_ms + period_ms > now_ms:
+        if over_ms is not None and run.start_ms > over_ms:
             return
-        yield run
+        if run.commits[-1].version > told:
+            yield run
 
 
 def _begin_of_period(table: Path, version: int, start_ms: int) -> int:

@@ -35,11 +35,13 @@ class Recorder:
     Attributes:
         standing_in: Gives what the function goes on with in place of an operator's result.
         uses: Their uses, of those whose result was not handed in (`replaying`).
+        passed_on: Results whose columns are those of some rows as they are, by their names; see `passing_on`.
     """
 
     operators: list[Any] = field(default_factory=list)
     standing_in: Callable[[DataFrame], DataFrame] | None = None
     uses: list[OperatorUse] = field(default_factory=list)
+    passed_on: list[tuple[DataFrame, tuple[DataFrame, ...]]] = field(default_factory=list)
 
 
 @dataclass
@@ -106,6 +108,20 @@ def operator_result(result: DataFrame, **handed: DataFrame) -> DataFrame:
     if recorder is None or recorder.standing_in is None:
         return result
     return recorder.standing_in(result)
+
+
+def passing_on(result: DataFrame, *sides: DataFrame) -> DataFrame:
+    """A result whose columns are those of its sides as they are, though its plan has rows as one column in between:
+    tells the recorder in force so.
+
+    Args:
+        result: The result.
+        sides: The rows that it is made of; of a name that several have, the first one's is meant.
+    """
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder.passed_on.append((result, sides))
+    return result
 
 
 def replaying(

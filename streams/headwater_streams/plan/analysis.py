@@ -168,8 +168,8 @@ def _analyse(
     if job.branches:
         plan = _with_branches(plan, results)
     static, through = {name: plan_shape(frame) for name, frame in statics.items()}, dict[int, int]()
-    for use in recorder.uses if isinstance(plan.operator, AsOf) else ():
-        through |= through_sides(plan_shape(use.result), *map(plan_shape, use.handed.values()))
+    for passed, of_sides in recorder.passed_on:
+        through |= through_sides(plan_shape(passed), *map(plan_shape, of_sides))
     made_of = {table: column_sources(plan_shape(each), static, through) for table, each in results.items()}
     if isinstance(job.target, ScdTarget):
         made_of[job.target.name] = job.target.of_columns(made_of[job.target.name])

@@ -11,8 +11,8 @@ as made of all of these.
 An input is known by its mark, as in `unions`, and a look-up by the ids of its columns. A static frame that a function
 made is neither: a column that is made of nothing else is not named.
 
-On its way through an as-of join a row is one column. Of a join of two streams the sides are known by their columns'
-names (`through_sides`); of one with a look-up, each column counts as made of all columns of its side.
+On its way through an as-of join, or `hw.latest`, a row is one column: the sides of such a result are known by their
+columns' names (`through_sides`). What rows of an as-of join are chosen by counts as all columns of both sides.
 """
 
 from collections.abc import Mapping

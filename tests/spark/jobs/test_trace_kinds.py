@@ -5,9 +5,13 @@ that of any other row is its one record's.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+import headwater as hw
 from headwater_streams.base.made_of import CHOOSING, CHOSEN, HOWS
 from headwater_streams.ledger.trace import (
     HomeTables,
@@ -19,6 +23,7 @@ from headwater_streams.ledger.trace import (
     trace_record,
     trace_rows,
 )
+from headwater_streams.plan.job import bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.testing import JobDriver
@@ -111,8 +116,6 @@ def test_columns_of_each_kind_of_job_are_made_of_its_inputs(
     made_of = plans[-1].made_of[TABLE]
     sums = kind.late is not None and kind.name not in ("join", "left join", "as of", "latest")
     expected = {"who": {("who", "IDENTITY")}, "n": {("n", "AGGREGATION" if sums else "TRANSFORMATION")}}
-    if kind.name == "latest":  # whose row is one value, the greatest
-        expected["n"] = {("at", "AGGREGATION"), ("n", "AGGREGATION")}
     found = {name: {(column, how) for _, column, how in made_of[name]} for name in expected}
     assert found == expected
     if "window_start" in made_of:
@@ -123,3 +126,30 @@ def test_columns_of_each_kind_of_job_are_made_of_its_inputs(
         assert made_of["valid_from"] == made_of["valid_to"] == (("clicks", "at", "IDENTITY"),)
     if kind.name == "look-up":
         assert made_of["name"] == (("names", "name", "IDENTITY"),)
+
+
+clicks = hw.topic("clicks", schema="who STRING, at TIMESTAMP, n INT", event_time="at")
+rates = hw.lookup("dim.rates")
+
+
+@hw.job(target=hw.delta("gold.rated"))
+def rated(clicks: DataFrame, rates: DataFrame) -> DataFrame:
+    """Each click with the rate that held."""
+    known = rates.withColumn("rate", F.col("rate") * 2)
+    return hw.as_of(clicks, known, by=["who"], left_time="at", right_time="since")
+
+
+def test_columns_of_rows_that_were_one_column_on_their_way_are_their_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    driver = JobDriver(spark, tmp_path, [rated])
+    driver.put("dim.rates", "who STRING, since TIMESTAMP, rate INT, unit STRING")
+    (plan,) = plan_jobs(driver.context, [bind(rated)])
+    assert {name: of for name, of in plan.made_of["gold.rated"].items() if name != CHOSEN} == {
+        "who": (("clicks", "who", "IDENTITY"),),
+        "at": (("clicks", "at", "IDENTITY"),),
+        "n": (("clicks", "n", "IDENTITY"),),
+        "since": (("rates", "since", "IDENTITY"),),
+        "rate": (("rates", "rate", "TRANSFORMATION"),),
+        "unit": (("rates", "unit", "IDENTITY"),),
+    }

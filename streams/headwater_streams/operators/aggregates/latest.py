@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.base.arguments import require_list
 from headwater_streams.operators.aggregates.grouped import grouped
+from headwater_streams.operators.recording import passing_on
 from headwater_streams.operators.windows.grouping import require_columns
 from headwater_streams.spark.columns import col, cols
 
@@ -49,4 +50,4 @@ def latest(df: DataFrame, *, by: Sequence[str], order: str | Sequence[str], stat
     groups = grouped(df, by=by, state=state)
     newest = groups.agg(F.max(F.struct(*cols(ranked))).alias(_NEWEST))
     columns = [col(name) if name in by else F.col(_NEWEST)[name].alias(name) for name in df.columns]
-    return newest.select(*columns)
+    return passing_on(newest.select(*columns), df)

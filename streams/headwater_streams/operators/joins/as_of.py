@@ -44,7 +44,7 @@ from headwater_streams.operators.joins.columns import (
     revealed,
     source_range,
 )
-from headwater_streams.operators.recording import is_recording, operator_result, record
+from headwater_streams.operators.recording import is_recording, operator_result, passing_on, record
 from headwater_streams.sources.coordinates import OFFSET, ROW_COLUMNS, SOURCES, SOURCES_TYPE, changing
 from headwater_streams.spark.columns import col, cols
 from headwater_streams.spark.hidden_columns import has_hidden, hide, reveal
@@ -194,7 +194,7 @@ def as_of(
     if both:
         partner = F.when(F.col(_FOUND).isNotNull(), source_range(_FOUND))
         hidden.append(F.array(source_range(_LEFT), partner).cast(SOURCES_TYPE).alias(SOURCES))
-    result = answered.select(*visible, *hidden)
+    result = passing_on(answered.select(*visible, *hidden), left, right)
     if not both:
         return hide(result, coordinates) if coordinates else result
     return operator_result(hide(result, [*coordinates, SOURCES]), left=left, right=right)
