@@ -80,9 +80,9 @@ class LoadBounds:
     task_bytes: int = TASK_BYTES
 
     def __post_init__(self) -> None:
-        for place in (self.start, self.end):
-            if place not in ("earliest", "latest") and not is_natural(place):
-                _time_us(place)
+        (start_kind, start), (end_kind, end) = map(_parsed, (self.start, self.end))
+        if (start_kind == end_kind and start > end) or (start_kind, end_kind) == ("latest", "earliest"):
+            raise UsageError(f"from {self.start} to {self.end}: it ends before it begins")
         if min(self.chunk_bytes, self.task_bytes) < 1:
             raise UsageError(f"chunk_bytes={self.chunk_bytes}, task_bytes={self.task_bytes}: give 1 or more")
 
@@ -192,20 +192,26 @@ def _places(
     source: RecordSource, topic: str, existing: Mapping[int, tuple[int, int]], place: str
 ) -> dict[int, int]:
     """The offset of each partition that a place means."""
-    if place == "earliest":
+    kind, number = _parsed(place)
+    if kind == "earliest":
         return {partition: low for partition, (low, _) in existing.items()}
-    if place == "latest":
+    if kind == "latest":
         return {partition: high for partition, (_, high) in existing.items()}
-    if is_natural(place):
+    if kind == "offset":
         # A partition that is shorter has no such offset; a range that begins behind its end is empty.
-        return {partition: min(int(place), high) for partition, (_, high) in existing.items()}
-    since = source.first_since(topic, _time_us(place))
+        return {partition: min(number, high) for partition, (_, high) in existing.items()}
+    since = source.first_since(topic, number)
     return {partition: since.get(partition, high) for partition, (_, high) in existing.items()}
 
 
-def _time_us(place: str) -> int:
+def _parsed(place: str) -> tuple[str, int]:
+    """What a place is: `"earliest"` or `"latest"`, an `"offset"` or a `"time"` in microseconds, and which."""
+    if place in ("earliest", "latest"):
+        return place, 0
+    if is_natural(place):
+        return "offset", int(place)
     try:
-        return micros(place)
+        return "time", micros(place)
     except ValueError as error:
         raise UsageError(
             f"{place} is no place in a topic: give earliest, latest, an offset, or a time such as "
