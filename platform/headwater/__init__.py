@@ -2,8 +2,8 @@
 
 `dir(hw)` lists the API's names, and `help(hw.job)`, `help(hw.tumbling)`, `help(hw.join)`, ... tell of each. It needs
 PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it. `hw.backfill` has the
-verbs of `headwater backfill`, `hw.trace` what `headwater trace` prints, `hw.audit` audits, and `hw.load` is `headwater
-load`.
+verbs of `headwater backfill`, `hw.trace` what `headwater trace` prints, `hw.audit` audits, and `hw.load` and
+`hw.replay` are the commands of these names.
 """
 
 from importlib import import_module
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headwater import backfill as backfill
     from headwater import trace as trace
     from headwater.loads import load as load
+    from headwater.replays import replay as replay
     from headwater_streams.api import *  # noqa: F403
 
 __version__ = "0.1.0"
@@ -24,7 +25,7 @@ def __dir__() -> list[str]:
         from headwater_streams import api
     except ModuleNotFoundError:
         return ["__version__"]
-    return sorted([*api.__all__, "__version__", "audit", "backfill", "load", "trace"])
+    return sorted([*api.__all__, "__version__", "audit", "backfill", "load", "replay", "trace"])
 
 
 def __getattr__(name: str) -> Any:
@@ -38,8 +39,8 @@ def __getattr__(name: str) -> Any:
         ) from error
     if name in ("audit", "backfill", "trace"):
         return import_module(f"headwater.{name}")
-    if name == "load":
-        return import_module("headwater.loads").load
+    if name in ("load", "replay"):
+        return getattr(import_module(f"headwater.{name}s"), name)
     if name not in api.__all__:
         raise AttributeError(f"headwater has no {name!r}; it has {', '.join(api.__all__)}")
     return getattr(api, name)

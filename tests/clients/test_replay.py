@@ -16,6 +16,7 @@ from deltalake import CommitProperties, write_deltalake
 from headwater import trace
 from headwater.cli import main
 from headwater.errors import UsageError, UserError
+from headwater.replays import replay
 from headwater.running.replay import (
     Pace,
     Selection,
@@ -203,6 +204,17 @@ def test_replay_of_a_table_that_goes_on_is_of_one_version(running: RunningBroker
     )
     assert run(running, home, *words) == 0
     assert [message.value() for message in records(running, "more")] == [b'{"n": 1}']
+
+
+def test_replay_in_python_is_what_the_command_does(running: RunningBroker, home: Home) -> None:
+    asked: dict[str, Any] = {"topic": "python", "home": home.root, "bootstrap": running.bootstrap}
+    done = replay(TABLE, **asked, time="departed", where="delay > 0", key="carrier", speed=100_000)
+    assert (done.topic, done.sent, done.version) == ("python", 2, 0)
+    assert [message.key() for message in records(running, "python")] == [b"UA", b"DL"]
+    with pytest.raises(UsageError, match="it has"):
+        replay(TABLE, **asked, time="nope")
+    with pytest.raises(UsageError, match="give 1x, 10x"):
+        replay(TABLE, **asked, speed=-1)
 
 
 def test_replay_of_what_is_not_there_is_a_usage_error(
