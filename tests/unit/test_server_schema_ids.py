@@ -127,7 +127,11 @@ def test_settings_that_are_wrong_are_named(url: str, more: dict[str, str], why: 
         (404, b'{"error_code":404,"message":"HTTP 404 Not Found"}', None),
         (404, b"<html>", None),
         (401, b'{"error_code":401,"message":"Unauthorized"}', None),
+        (404, b'["error_code"]', None),
         (429, b"", None),
+        (200, b'{"a-value":1}', None),
+        (200, b"7", None),
+        (200, b"[" * 100_000, None),
     ],
 )
 def test_only_a_registrys_own_words_say_that_there_is_none(
@@ -138,6 +142,7 @@ def test_only_a_registrys_own_words_say_that_there_is_none(
         assert ids.has("a-value", 7) is None
         ids._beside.submit(lambda: None).result()
         assert ids.has("a-value", 7) is known
+        assert not ids._asked  # so it is asked again
     assert came[0] == ("/schemas/ids/7/subjects", f"Basic {base64.b64encode(b'a:b c').decode()}")
 
 

@@ -96,7 +96,7 @@ class RegistryIds:
     def _learn(self, subject: str, number: int) -> None:
         try:
             subjects = frozenset(self._ask(number))
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             with self._lock:
                 self._asked.discard((subject, number))
                 self._not_before_s = self._now_s() + _PAUSE_S
@@ -121,9 +121,13 @@ class RegistryIds:
         request = Request(f"{self._url}/schemas/ids/{number}/subjects", headers=self._headers)  # noqa: S310
         try:
             with urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as response:  # noqa: S310
-                return [str(each) for each in json.loads(response.read())]
+                subjects = json.loads(response.read())
         except HTTPError as error:
             # Whatever else answers there has pages that it does not find, too.
-            if json.loads(error.read()).get("error_code") == _SCHEMA_NOT_FOUND:
+            answer = json.loads(error.read())
+            if isinstance(answer, dict) and answer.get("error_code") == _SCHEMA_NOT_FOUND:
                 return []
             raise
+        if not isinstance(subjects, list):
+            raise ValueError("what it answers is no list of subjects")
+        return [str(each) for each in subjects]
