@@ -121,6 +121,23 @@ def test_references_of_json_schemas_lead_somewhere() -> None:
             parse("JSON", json.dumps({"$ref": reference}), [address])
 
 
+def test_a_used_json_schema_is_compared_by_its_own_definitions() -> None:
+    def used(kind: object) -> Resolved:
+        body = {
+            "$id": "http://x/b.json",
+            "properties": {"c": {"$ref": "#/definitions/c"}},
+            "definitions": {"c": kind},
+        }
+        return Resolved("http://x/b.json", json.dumps(body))
+
+    text = json.dumps(
+        {"properties": {"b": {"$ref": "http://x/b.json"}}, "definitions": {"c": {"type": "null"}}}
+    )
+    before, same, other = (parse("JSON", text, [used(kind)]) for kind in (WHOLE, WHOLE, TEXT))
+    assert same.unreadable(before) == []
+    assert [each.partition(" ")[0] for each in other.unreadable(before)] == ["TYPE_CHANGED"]
+
+
 # -- Protobuf
 
 FULL = """syntax = "proto3";

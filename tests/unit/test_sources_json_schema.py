@@ -63,6 +63,36 @@ def test_each_part_has_a_type(schema: Any, kind: str) -> None:
     assert columns({"money.json": MONEY}, c=schema) == f"c {kind}"
 
 
+def test_what_a_used_schema_uses_is_relative_to_that() -> None:
+    order = {
+        "$id": "http://x/orders/order.json",
+        "properties": {"price": {"$ref": "../money.json"}, "day": {"$ref": "#/definitions/day"}},
+        "definitions": {"day": {"type": "string", "format": "date"}},
+    }
+    used = {"http://x/orders/order.json": order, "http://x/money.json": MONEY}
+    # The schema that uses it has another base, and other definitions of that name.
+    schema = {
+        "$id": "http://y/z.json",
+        "properties": {
+            "o": {"$ref": "http://x/orders/order.json"},
+            "p": {"$ref": "#part"},
+            "q": {"$ref": "q.json"},
+        },
+        "definitions": {
+            "day": {"type": "integer"},
+            "part": {"$anchor": "part", "type": "number"},
+            "inside": {
+                "$id": "q.json",
+                "properties": {"r": {"$ref": "#/$defs/r"}},
+                "$defs": {"r": {"type": "boolean"}},
+            },
+        },
+    }
+    assert columns_of(schema, used).simpleString() == (
+        "struct<o:struct<price:struct<cents:bigint>,day:date>,p:double,q:struct<r:boolean>>"
+    )
+
+
 def test_columns_stand_in_the_schemas_order() -> None:
     assert columns(b={"type": "string"}, a={"type": "integer"}) == "b string, a bigint"
 

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
-from urllib.parse import unquote, urldefrag
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -16,6 +15,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
+from headwater_streams.sources.json_references import Documents
 from headwater_streams.sources.problems import Problem
 
 _WHOLE = {"int8": T.ByteType(), "int16": T.ShortType(), "int32": T.IntegerType()}
@@ -71,22 +71,21 @@ def columns_of(schema: Any, references: Mapping[str, Any]) -> T.StructType:
     Raises:
         JobDefinitionError: It describes no object with properties, contains itself, or uses what is missing.
     """
-    kind = _Kinds(references).of(schema, schema, ())
+    documents = Documents(schema, references)
+    kind = _Kinds(documents).of(documents.schema, ())
     if not isinstance(kind, T.StructType):
         raise JobDefinitionError("the JSON Schema has no properties, so it has no columns")
     return kind
 
 
 class _Kinds:
-    """The types of a schema's parts. `root` is the schema that a `$ref` of one begins in, `above` the `$ref`s that led
-    to it."""
+    """The types of a schema's parts. `above` are the `$ref`s that led to one."""
 
-    def __init__(self, references: Mapping[str, Any]) -> None:
-        own = {str(each["$id"]): each for each in references.values() if _is_object(each) and "$id" in each}
-        self._references = {**own, **references}
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
         self._parts = 0
 
-    def of(self, schema: Any, root: Any, above: tuple[int, ...]) -> T.DataType:
+    def of(self, schema: Any, above: tuple[int, ...]) -> T.DataType:
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise JobDefinitionError(
@@ -95,19 +94,19 @@ class _Kinds:
         if not _is_object(schema):
             return T.StringType()
         if "$ref" in schema:
-            return self._referred(str(schema["$ref"]), root, above)
+            return self._referred(str(schema["$ref"]), above)
         for several in ("oneOf", "anyOf"):
             if several in schema:
                 some = [
                     each for each in schema[several] if not (_is_object(each) and each.get("type") == "null")
                 ]
-                return self.of(some[0], root, above) if len(some) == 1 else T.StringType()
-        kind = self._named(schema, root, above)
-        structs = [kind, *(self.of(each, root, above) for each in schema.get("allOf", ()))]
+                return self.of(some[0], above) if len(some) == 1 else T.StringType()
+        kind = self._named(schema, above)
+        structs = [kind, *(self.of(each, above) for each in schema.get("allOf", ()))]
         fields = {f.name: f for each in structs if isinstance(each, T.StructType) for f in each.fields}
         return T.StructType([*fields.values()]) if fields else kind
 
-    def _named(self, schema: Mapping[str, Any], root: Any, above: tuple[int, ...]) -> T.DataType:
+    def _named(self, schema: Mapping[str, Any], above: tuple[int, ...]) -> T.DataType:
         names = schema.get("type", "object" if "properties" in schema else None)
         some = [each for each in (names if isinstance(names, list) else [names]) if each != "null"]
         if sorted(map(str, some)) == ["integer", "number"]:
@@ -122,36 +121,25 @@ class _Kinds:
             case ["string"]:
                 return _TIMES.get(str(schema.get("format")), T.StringType())
             case ["array"] if _is_object(schema.get("items")):
-                return T.ArrayType(self.of(schema["items"], root, above))
+                return T.ArrayType(self.of(schema["items"], above))
             case ["object"] if schema.get("properties"):
                 properties = schema["properties"].items()
-                return T.StructType(
-                    [T.StructField(name, self.of(each, root, above)) for name, each in properties]
-                )
+                return T.StructType([T.StructField(name, self.of(each, above)) for name, each in properties])
             case ["object"] if _is_object(schema.get("additionalProperties")):
-                return T.MapType(T.StringType(), self.of(schema["additionalProperties"], root, above))
+                return T.MapType(T.StringType(), self.of(schema["additionalProperties"], above))
         return T.StringType()
 
-    def _referred(self, reference: str, root: Any, above: tuple[int, ...]) -> T.DataType:
-        where, fragment = urldefrag(reference)
-        if where and where != root.get("$id"):
-            root = self._references.get(where)
-            if root is None:
-                raise JobDefinitionError(
-                    f"the JSON Schema uses {reference}, which is not among its references"
-                )
-        part = root
-        for step in unquote(fragment).strip("/").split("/") if fragment else ():
-            name = step.replace("~1", "/").replace("~0", "~")
-            part = part.get(name) if _is_object(part) else None
-        if part is None:
-            raise JobDefinitionError(f"the JSON Schema uses {reference}, which leads nowhere in it")
+    def _referred(self, reference: str, above: tuple[int, ...]) -> T.DataType:
+        try:
+            part = self._documents.resolve(reference)
+        except LookupError as error:
+            raise JobDefinitionError(f"the JSON Schema has no columns: {error.args[0]}") from error
         if id(part) in above:
             raise JobDefinitionError(
                 f"the JSON Schema contains itself, by {reference}, and columns cannot: give schema= and format=, with "
                 "that part as STRING"
             )
-        return self.of(part, root, (*above, id(part)))
+        return self.of(part, (*above, id(part)))
 
 
 def _is_object(schema: Any) -> bool:
