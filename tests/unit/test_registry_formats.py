@@ -201,6 +201,36 @@ def test_protobuf_is_written_in_one_way_from_text_and_descriptor(text: str, used
     assert parse("PROTOBUF", descriptor, used).canonical == text
 
 
+OPTIONS = """syntax = "proto3";
+package shop;
+
+import "confluent/meta.proto";
+import "confluent/type/decimal.proto";
+import "google/type/money.proto";
+import "own.proto";
+option (confluent.file_meta) = { doc: "a \\"q\\" é" };
+
+message A {
+  option (confluent.message_meta) = { doc: "m" };
+  .confluent.type.Decimal price = 1 [(confluent.field_meta) = { params { key: "precision" value: "10" } tags: "PII" }];
+  .google.type.Money m = 2 [(own.level) = 7, (own.names) = "a", (own.names) = "b", (own.kind) = K1];
+  bytes raw = 3 [(own.raw) = "\\001x"];
+}
+"""
+OWN = Resolved(
+    "own.proto",
+    """syntax = "proto2"; package own; import "google/protobuf/descriptor.proto"; enum Kind { K0 = 0; K1 = 1; }
+    extend google.protobuf.FieldOptions { optional int32 level = 50000; repeated string names = 50001;
+      optional Kind kind = 50002; optional bytes raw = 50003; }""",
+)
+
+
+def test_options_of_protobuf_are_part_of_the_schema_and_known_imports_need_no_reference() -> None:
+    schema = parse("PROTOBUF", OPTIONS, [OWN])
+    assert schema.canonical == OPTIONS
+    assert parse("PROTOBUF", schema.rendered("serialized"), [OWN]).canonical == OPTIONS
+
+
 def proto(body: str) -> str:
     return f'syntax = "proto3"; message M {{ {body} }} message N {{ int32 i = 1; }} enum E {{ Z = 0; }}'
 

@@ -8,11 +8,13 @@ those that it does not know; a number keeps its kind of type.)
 
 import base64
 import binascii
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import grpc_tools
 from google.protobuf.descriptor_pb2 import (
@@ -21,13 +23,18 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
     FileDescriptorSet,
 )
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass, GetMessageClassesForFiles
 
 from headwater.registry.errors import SchemaError
 from headwater.registry.formats.parsed import Parsed, Resolved
 from headwater.registry.formats.protobuf_text import proto_text
+from headwater_streams.sources.brought_protos import brought_files
 
 _NAME = "schema.proto"
+_DESCRIPTOR = "google/protobuf/descriptor.proto"
+_IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?["\']([^"\']+)["\']\s*;')
 _COMPILE_TIMEOUT_S = 60
 _BROUGHT = Path(grpc_tools.__file__).parent / "_proto"
 """The folder of the files that protoc brings, google/protobuf/timestamp.proto and its kin."""
@@ -48,7 +55,7 @@ _LENGTH_DELIMITED = (_F.TYPE_STRING, _F.TYPE_BYTES, _F.TYPE_MESSAGE)
 class ProtobufSchema:
     """A .proto file."""
 
-    def __init__(self, file: FileDescriptorProto) -> None:
+    def __init__(self, file: Any) -> None:
         self.file = file
         self.canonical = proto_text(file)
         self.messages = dict(_messages(file.message_type, f".{file.package}" if file.package else ""))
@@ -84,16 +91,19 @@ def parse(text: str, used: Sequence[Resolved]) -> ProtobufSchema:
     return ProtobufSchema(_compiled(text, files))
 
 
-def _compiled(text: str, imports: Mapping[str, str]) -> FileDescriptorProto:
+def _compiled(text: str, imports: Mapping[str, str]) -> Any:
     """The descriptor of a file, by protoc."""
+    sent = _descriptor_in(text)
+    texts = {_NAME: text if sent is None else proto_text(sent)}
+    texts |= {name: _as_text(each) for name, each in imports.items()}
+    texts |= _brought(texts)
     with tempfile.TemporaryDirectory(prefix="headwater-proto-") as folder:
         root = Path(folder)
-        for name, each in imports.items():
-            _write(root, name, _as_text(each))
-        file = _write(root, _NAME, _as_text(text))
+        for name, each in texts.items():
+            _write(root, name, each)
         output = root / "out.binpb"
         command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{root}", f"-I{_BROUGHT}"]
-        command += [f"--descriptor_set_out={output}", str(file)]
+        command += ["--include_imports", f"--descriptor_set_out={output}", str(root / _NAME)]
         ended = subprocess.run(command, capture_output=True, timeout=_COMPILE_TIMEOUT_S, check=False)
         if ended.returncode != 0:
             output_text = ended.stderr.decode("utf-8", "replace").replace(f"{root}/", "")
@@ -102,10 +112,34 @@ def _compiled(text: str, imports: Mapping[str, str]) -> FileDescriptorProto:
                 each for each in output_text.splitlines() if ".proto:" in each and "parser.cc" not in each
             ]
             raise SchemaError("; ".join(lines[:5]) or f"protoc ended with status {ended.returncode}")
-        descriptors = FileDescriptorSet.FromString(output.read_bytes())
-    compiled = descriptors.file[0]
+        files = FileDescriptorSet.FromString(output.read_bytes())
+    if sent is not None:  # of options, the text has only those that are known before anything is compiled
+        files.file[-1].CopyFrom(sent)
+        files.file[-1].name = _NAME
+    compiled = _with_options(files)
     compiled.ClearField("source_code_info")
     return compiled
+
+
+def _with_options(files: FileDescriptorSet) -> Any:
+    """The last of some files, with the options that it and its imports define as fields."""
+    if not any(each.name == _DESCRIPTOR for each in files.file):  # without it nobody defines any
+        return files.file[-1]
+    pool = DescriptorPool()
+    for each in files.file:
+        pool.Add(each)
+    GetMessageClassesForFiles([each.name for each in files.file], pool)  # makes their extensions known
+    kind = GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FileDescriptorSet"))
+    return kind.FromString(files.SerializeToString()).file[-1]
+
+
+def _brought(texts: Mapping[str, str]) -> dict[str, str]:
+    """The files that some import, that nobody sends and that protoc does not bring."""
+    imported = {name for text in texts.values() for name in _IMPORT.findall(text)}
+    files: dict[str, Any] = {}
+    for name in imported - texts.keys():
+        files |= brought_files(name)
+    return {name: proto_text(each) for name, each in files.items() if not (_BROUGHT / name).exists()}
 
 
 def _write(root: Path, name: str, text: str) -> Path:
@@ -125,10 +159,16 @@ def _write(root: Path, name: str, text: str) -> Path:
 
 def _as_text(schema: str) -> str:
     """The text of a schema that may be a descriptor in base64."""
+    descriptor = _descriptor_in(schema)
+    return schema if descriptor is None else proto_text(descriptor)
+
+
+def _descriptor_in(schema: str) -> FileDescriptorProto | None:
+    """The descriptor that a schema is in base64; None for a text."""
     try:
-        return proto_text(FileDescriptorProto.FromString(base64.b64decode(schema, validate=True)))
+        return FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
     except (binascii.Error, ValueError, DecodeError):
-        return schema
+        return None
 
 
 def _messages(messages: Sequence[DescriptorProto], prefix: str) -> Iterator[tuple[str, DescriptorProto]]:

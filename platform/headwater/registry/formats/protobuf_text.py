@@ -11,6 +11,8 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
     ServiceDescriptorProto,
 )
+from google.protobuf.text_encoding import CEscape
+from google.protobuf.text_format import MessageToString
 
 _F = FieldDescriptorProto
 _SCALARS = {
@@ -145,7 +147,7 @@ def _enum(enum: EnumDescriptorProto) -> list[str]:
 
 def _reserved(block: Any, highest: int) -> list[str]:
     """The numbers and names that must not be used again; the end of an enum's range belongs to it, a message's not."""
-    inclusive = isinstance(block, EnumDescriptorProto)
+    inclusive = block.DESCRIPTOR.name == "EnumDescriptorProto"
     numbers = []
     for each in block.reserved_range:
         last = each.end if inclusive else each.end - 1
@@ -172,24 +174,27 @@ def _service(service: ServiceDescriptorProto) -> list[str]:
 
 
 def _options(options: Any) -> list[str]:
-    """The options that descriptor.proto itself defines; those that a schema's own extensions define are left out."""
+    """The options of a part: those of descriptor.proto, and those that the file and its imports define."""
     texts = []
     for field, value in options.ListFields():
-        if (
-            field.is_extension
-            or field.is_repeated
-            or field.message_type is not None
-            or field.name == "map_entry"
-        ):
-            continue
-        if field.enum_type is not None:
-            text = field.enum_type.values_by_number[value].name
-        elif isinstance(value, bool):
-            text = "true" if value else "false"
-        else:
-            text = json.dumps(value)
-        texts.append(f"{field.name} = {text}")
+        if field.is_extension:
+            values = value if field.is_repeated else [value]
+            texts += [f"({field.full_name}) = {_option(field, each)}" for each in values]
+        elif not field.is_repeated and field.message_type is None and field.name != "map_entry":
+            texts.append(f"{field.name} = {_option(field, value)}")
     return texts
+
+
+def _option(field: Any, value: Any) -> str:
+    if field.message_type is not None:
+        return f"{{ {MessageToString(value, as_one_line=True)} }}"
+    if field.enum_type is not None:
+        return str(field.enum_type.values_by_number[value].name)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return f'"{CEscape(value, False)}"'
+    return json.dumps(value)
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
