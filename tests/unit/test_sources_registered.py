@@ -11,9 +11,11 @@ import pytest
 from headwater_streams.api import topic
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.loader import load_jobs
+from headwater_streams.sources.avro_references import inlined
 from headwater_streams.sources.avro_value import Avro
+from headwater_streams.sources.brought_protos import brought_files
 from headwater_streams.sources.json_schema import JsonSchema
-from headwater_streams.sources.registered import Registered, changed_fields, inlined
+from headwater_streams.sources.registered import Registered, changed_fields
 from headwater_streams.sources.registry_client import NoRegistryError, RefusedByRegistryError, RegistryClient
 from headwater_streams.sources.registry_memory import RememberedRegistry
 
@@ -181,8 +183,92 @@ def test_what_the_registry_says_is_not_said_twice(arguments: dict[str, Any]) -> 
 
 def test_a_used_schema_stands_where_it_is_used_first() -> None:
     nested = {"type": "array", "items": "m.Money"}
-    assert inlined(nested, {"m.Money": MONEY}) == {"type": "array", "items": {"namespace": "", **MONEY}}
-    assert inlined("string", {"m.Money": MONEY}) == "string"
+    assert inlined(nested, [MONEY]) == {"type": "array", "items": {"namespace": "", **MONEY}}
+    assert inlined("string", [MONEY]) == "string"
+
+
+def test_what_is_defined_inside_a_used_schema_is_used_too() -> None:
+    currency = {"type": "enum", "name": "Currency", "symbols": ["EUR"]}
+    money = {
+        "type": "record",
+        "name": "Money",
+        "namespace": "m",
+        "fields": [{"name": "in", "type": currency}],
+    }
+    fields = [
+        {"name": "currency", "type": "m.Currency"},
+        {"name": "price", "type": ["null", "m.Money"]},
+        {"name": "tax", "type": {"type": "map", "values": "m.Money"}},
+    ]
+    order = {"type": "record", "name": "Order", "namespace": "o", "fields": fields}
+    first, price, tax = inlined(order, [money])["fields"]
+    assert first["type"] == {**currency, "namespace": "m"}
+    assert price["type"][1] == {**money, "fields": [{"name": "in", "type": "m.Currency"}]}
+    assert tax["type"] == {"type": "map", "values": "m.Money"}
+    # Avro's own library, which reads them one after the other, takes it for the same.
+    avro = pytest.importorskip("avro.schema")
+    names = pytest.importorskip("avro.name").Names()
+    avro.make_avsc_object(money, names)
+    assert avro.make_avsc_object(inlined(order, [money])).to_canonical_json() == (
+        avro.make_avsc_object(order, names).to_canonical_json()
+    )
+
+
+def test_a_subject_of_a_context_has_its_schemas_and_ids_there() -> None:
+    asked: list[str] = []
+    order = {**ANSWERS["subjects", "orders-value", "versions", "latest"], "id": 3}
+
+    def web(method: str, *path: str, **query: object) -> Any:
+        asked.append(" ".join((*path, *(str(each) for each in query.values() if each is not True))))
+        return (
+            ask(method, *path, **query)
+            if path[1] == "ids"
+            else {**order, "references": order["references"]}
+            if path[1] == ":.web:orders-value"
+            else ANSWERS["subjects", "money", "versions", "1"]
+        )
+
+    form = Registered(":.web:orders-value", ask=web).resolved
+    assert isinstance(form, Avro)
+    assert form.lookup is not None
+    form.lookup(3)
+    assert asked == [
+        "subjects :.web:orders-value versions latest",
+        "subjects :.web:money versions 1",
+        "schemas ids 3 :.web:orders-value",
+    ]
+
+
+def test_an_id_of_another_format_or_of_no_schema_is_none_that_a_job_reads() -> None:
+    form = Registered("orders-value", ask=ask).resolved
+    assert isinstance(form, Avro)
+    for answer in (
+        {"schemaType": "PROTOBUF", "schema": "message A {}"},
+        {"schema": "{no json"},
+        {"schema": "[" * 100_000},
+        {"schema": '{"type": "record", "name": "R", "fields": 5}'},
+    ):
+        other = Registered("orders-value", ask=lambda *_path, _answer=answer, **_query: _answer)
+        with pytest.raises(JobDefinitionError, match="schema 9 is"):
+            other._writer(ANSWERS["subjects", "orders-value", "versions", "latest"], 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("google/protobuf/timestamp.proto", 1),
+        ("google/type/money.proto", 1),
+        ("confluent/type/decimal.proto", 1),
+        ("confluent/meta.proto", 2),
+        ("confluent/none.proto", 0),
+        ("google/protobuf/../x.proto", 0),
+        ("orders.proto", 0),
+    ],
+)
+def test_files_that_libraries_bring_need_no_reference(name: str, files: int) -> None:
+    found = brought_files(name)
+    assert len(found) == files
+    assert name in found or not files
 
 
 def test_what_a_version_changes_is_said_by_column() -> None:

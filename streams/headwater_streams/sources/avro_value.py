@@ -35,6 +35,8 @@ _MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it equals its beginning: left
 _ID = "_writer"
 _MISSING_S = 60.0
 """So long an id that a registry does not have is not asked for again."""
+_MOST_ASKED = 1_000
+"""So many new ids of a batch are asked for, those of most values first: bytes that are no header look like ids, too."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class AvroReader:
             if found:
                 self._writers.update(found)
                 self._value = self._parsed()
+            if len(self._missing) > _MOST_ASKED:
+                self._missing.clear()
         return self._value
 
     def typing(self, value: str, unread: str) -> Typing:
@@ -171,8 +175,9 @@ class AvroReader:
         return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))
 
     def _ids(self, records: DataFrame) -> list[int]:
-        ids = records.filter(_has_header(self._raw)).select(_id(self._raw).alias(_ID)).distinct()
-        return sorted(row[_ID] for row in ids.collect())
+        ids = records.filter(_has_header(self._raw)).groupBy(_id(self._raw).alias(_ID)).count()
+        first = ids.orderBy(F.desc("count"), _ID).limit(_MOST_ASKED + len(self._writers))
+        return sorted(row[_ID] for row in first.collect())
 
     def _found(self, numbers: list[int]) -> dict[int, str | None]:
         """The schemas of new ids; None for one that cannot be read as the job's. An id that the registry does not have
@@ -189,16 +194,14 @@ class AvroReader:
 
     def _looked_up(self, number: int) -> str | None:
         assert self._form.lookup is not None
+        # Any producer can register a schema; that must not stop the job.
         try:
-            text = self._form.lookup(number)
+            text = _record_schema(self._form.lookup(number))
+            self._form.check_writer(SparkSession.active(), number, text)
         except OSError as error:
             raise UnavailableError(
                 f"hw.avro: the function that finds writers' schemas could not say the one of id {number}: {error}"
             ) from error
-        # Any producer can register a schema; that must not stop the job.
-        try:
-            text = _record_schema(text)
-            self._form.check_writer(SparkSession.active(), number, text)
         except JobDefinitionError as error:
             _log.warning(f"values with the schema {number} go to quarantine: {error}")
             return None

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
+from headwater_streams.sources.avro_references import inlined
 from headwater_streams.sources.avro_value import Avro, avro
+from headwater_streams.sources.brought_protos import brought_files
 from headwater_streams.sources.json_schema import JsonSchema
 from headwater_streams.sources.protobuf_value import Protobuf
 from headwater_streams.sources.registry_client import (
@@ -31,7 +33,8 @@ ADDRESS = "HEADWATER_REGISTRY_URL"
 """The environment variable of the registry's URL, where no command has named one."""
 
 _log = logging.getLogger(__name__)
-_NAMED = ("record", "enum", "fixed", "error")
+_VALUE_FILE = "headwater/registry/value.proto"
+"""What a subject's own file is called, which no import means."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,29 +120,41 @@ class Registered:
 
     def _writer(self, known: Mapping[str, Any], number: int) -> str:
         """The schema of an id; what it changes against the one that the job was planned with is logged."""
-        schema = self.asking("GET", "schemas", "ids", str(number))
-        changes = changed_fields(known, schema)
+        # In another context of the registry the id is another schema's.
+        schema = self.asking("GET", "schemas", "ids", str(number), subject=self.subject)
+        kind = schema.get("schemaType") or "AVRO"
+        if kind != "AVRO":
+            raise JobDefinitionError(f"schema {number} is one of {kind}")
+        try:
+            changes, text = changed_fields(known, schema), self._with_references(schema)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise JobDefinitionError(f"schema {number} is no Avro schema: {error}") from error
         if changes:
             _log.warning(
                 f"values with schema {number} of subject {self.subject} arrive, and the job has {known['id']}: "
                 f"{changes}; a job that is started again has the columns of the newest version"
             )
-        return self._with_references(schema)
+        return text
 
     def _with_references(self, schema: Mapping[str, Any]) -> str:
         """An Avro schema that holds those which it uses."""
-        named = {name: json.loads(text) for name, text in self._used(schema).items()}
-        return json.dumps(inlined(json.loads(schema["schema"]), named))
+        used = [json.loads(text) for text in self._used(schema).values()]
+        return json.dumps(inlined(json.loads(schema["schema"]), used))
 
     def _used(self, schema: Mapping[str, Any]) -> dict[str, str]:
-        """The schemas that one uses, and those that they use, by their names."""
+        """The schemas that one uses, each after those that it uses itself, by their names."""
         named: dict[str, str] = {}
         for each in schema.get("references") or ():
-            used = self.asking(
-                "GET", "subjects", each["subject"], "versions", str(each["version"]), deleted=True
-            )
+            used = self.asking("GET", *self._place_of(each), deleted=True)
             named |= {**self._used(used), each["name"]: used["schema"]}
         return named
+
+    def _place_of(self, reference: Mapping[str, Any]) -> tuple[str, ...]:
+        """Where the registry has what a reference means: in the context of the subject, unless it says another."""
+        subject, (context, mark, _) = str(reference["subject"]), self.subject[1:].partition(":")
+        if mark and self.subject.startswith(":.") and not subject.startswith(":."):
+            subject = f":{context}:{subject}"
+        return ("subjects", subject, "versions", str(reference["version"]))
 
     def _protobuf(self, schema: Mapping[str, Any]) -> Protobuf:
         import base64
@@ -150,18 +165,18 @@ class Registered:
 
         def add(version: Mapping[str, Any], name: str) -> None:
             for each in version.get("references") or ():
-                place = ("subjects", each["subject"], "versions", str(each["version"]))
+                place = self._place_of(each)
                 add(self.asking("GET", *place, deleted=True, format="serialized"), each["name"])
             file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(version["schema"]))
             file.name = name
             for dependency in file.dependency:
-                if dependency.startswith("google/protobuf/") and dependency not in files:
-                    files[dependency] = _well_known(dependency)
+                if dependency not in files:
+                    files.update(brought_files(dependency))
             files[name] = file
 
         place = ("subjects", self.subject, "versions", str(schema["version"]))
-        add(self.asking("GET", *place, format="serialized"), "value.proto")
-        value = files["value.proto"]
+        add(self.asking("GET", *place, format="serialized"), _VALUE_FILE)
+        value = files[_VALUE_FILE]
         message = f"{value.package}." if value.package else ""
         if not value.message_type:
             raise JobDefinitionError(f"subject {self.subject} has no message, so it has no columns")
@@ -197,35 +212,6 @@ def registered(topic: str, registry: bool | str, subject: str | None = None) -> 
     return Registered(subject or f"{topic}-value", registry if isinstance(registry, str) else "")
 
 
-def inlined(schema: Any, named: Mapping[str, Any]) -> Any:
-    """An Avro schema in which each schema that it uses by name stands where it is used first."""
-    waiting = dict(named)
-
-    def walk(value: Any, namespace: str) -> Any:
-        if isinstance(value, str):
-            full = value if "." in value or not namespace else f"{namespace}.{value}"
-            used = waiting.pop(full, None) or waiting.pop(value, None)
-            return value if used is None else walk({"namespace": "", **used}, "")
-        if isinstance(value, list):
-            return [walk(each, namespace) for each in value]
-        if not isinstance(value, dict):
-            return value
-        own = dict(value)
-        if own.get("type") in _NAMED:
-            before, dot, _ = str(own.get("name", "")).rpartition(".")
-            namespace = before if dot else own.get("namespace", namespace)
-        for name in ("items", "values"):
-            if name in own:
-                own[name] = walk(own[name], namespace)
-        if isinstance(own.get("type"), (dict, list)) or own.get("type") in waiting:
-            own["type"] = walk(own["type"], namespace)
-        if "fields" in own:
-            own["fields"] = [{**each, "type": walk(each["type"], namespace)} for each in own["fields"]]
-        return own
-
-    return walk(schema, "")
-
-
 def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What a version of a schema changes of the columns, in words; empty if they are the same."""
     old, new = _fields(before), _fields(now)
@@ -242,15 +228,3 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}
     return {each["name"]: each["type"] for each in value.get("fields", ())} if isinstance(value, dict) else {}
-
-
-def _well_known(name: str) -> Any:
-    """A file that Google's library brings."""
-    from importlib import import_module
-
-    from google.protobuf import descriptor_pb2
-
-    module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
-    file = descriptor_pb2.FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(file)
-    return file
