@@ -15,6 +15,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import (
+    Metadata,
+    MetadataProperties,
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleSet,
     Schema,
     SchemaReference,
     SchemaRegistryClient,
@@ -184,6 +190,45 @@ def test_a_subject_may_have_any_name_that_is_text(client: SchemaRegistryClient) 
     for name in ("a/b-value", "a b", "ä%2F?&#"):
         client.register_schema(name, Schema(RECORD, "AVRO"))
         assert client.get_versions(name) == [1]
+
+
+def test_a_context_is_a_registry_of_its_own(url: str) -> None:
+    one, other = connect(f"{url}/contexts/.one"), connect(f"{url}/contexts/.other")
+    texts = ['{"type":"fixed","name":"C","size":1}', '{"type":"fixed","name":"C","size":2}']
+    assert [c.register_schema("c", Schema(t, "AVRO")) for c, t in zip((one, other), texts, strict=True)] == [
+        1,
+        1,
+    ]
+    assert [c.get_schema(1, "c").schema_str for c in (one, other)] == texts
+    assert (one.get_subjects(), other.get_versions("c")) == ([":.one:c"], [1])
+    one.set_compatibility(level="NONE")
+    assert one.get_compatibility() == "NONE"
+    assert {".", ".one", ".other"} <= set(one.get_contexts())
+
+
+def test_a_version_is_found_by_all_of_its_properties(client: SchemaRegistryClient) -> None:
+    for major, stage in (("1", "live"), ("2", "live"), ("1", "test")):
+        metadata = Metadata(None, MetadataProperties({"major": major, "stage": stage}), None)
+        client.register_schema("properties", Schema('"int"', "AVRO", metadata=metadata))
+    for wanted, number in (({"major": "1", "stage": "live"}, 1), ({"stage": "live"}, 2), ({"major": "1"}, 3)):
+        assert client.get_latest_with_metadata("properties", wanted).version == number
+
+
+def test_a_producer_that_knows_the_text_alone_writes_by_the_rules(
+    url: str, client: SchemaRegistryClient
+) -> None:
+    rule = Rule("r", None, RuleKind.CONDITION, RuleMode.WRITE, "CEL", None, None, "true", None, None, True)
+    rules = RuleSet(None, [rule], None)
+    number = client.register_schema("rules-value", Schema(RECORD, "AVRO", rule_set=rules))
+    AvroSerializer(connect(url), RECORD)({"x": "a"}, value_of("rules"))
+    AvroSerializer(connect(url), RECORD, conf={"auto.register.schemas": False})({"x": "a"}, value_of("rules"))
+    newest = connect(url).get_latest_version("rules-value")
+    assert (newest.schema_id, newest.version) == (number, 1)
+    wider = BROKEN.replace('"int"', '"int","default":0')
+    connect(url).register_schema("rules-value", Schema(wider, "AVRO"))
+    kept = connect(url).get_latest_version("rules-value")
+    assert kept.version == 2
+    assert kept.schema.rule_set.domain_rules[0].name == "r"
 
 
 def test_two_registries_of_one_topic_give_no_id_twice() -> None:

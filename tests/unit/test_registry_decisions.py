@@ -5,10 +5,17 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from headwater.registry import decisions
-from headwater.registry.decisions import Change
+from headwater.registry import decisions, settings
+from headwater.registry.change import Change
 from headwater.registry.errors import RegistryError
-from headwater.registry.records import Reference, SchemaText, SchemaValue, decode, encode_key, encode_value
+from headwater.registry.records import (
+    Reference,
+    SchemaText,
+    SchemaValue,
+    decode,
+    encode_key,
+    encode_value,
+)
 from headwater.registry.state import State
 
 PLAIN = '{"type": "record", "name": "R", "fields": [{"name": "x", "type": "string"}]}'
@@ -30,10 +37,11 @@ def carry_out(state: State, change: Change) -> object:
     return change.answer
 
 
-def register(state: State, subject: str, text: str, *references: Reference) -> SchemaValue:
-    answer = carry_out(
-        state, decisions.register(state, subject, SchemaText(text=text, references=references))
-    )
+def register(
+    state: State, subject: str, text: str, *references: Reference, **extra: dict[str, object]
+) -> SchemaValue:
+    schema = SchemaText(text=text, references=references, extra=extra)
+    answer = carry_out(state, decisions.register(state, subject, schema))
     assert isinstance(answer, SchemaValue)
     return answer
 
@@ -65,7 +73,7 @@ def test_levels_allow_what_they_are_to(
 ) -> None:
     def allowed(before: str, after: str) -> bool:
         state = State()
-        carry_out(state, decisions.set_config(state, None, {"compatibility": level}))
+        carry_out(state, settings.set_config(state, None, {"compatibility": level}))
         register(state, "s", before)
         return not decisions.check(state, "s", SchemaText(text=after))
 
@@ -81,7 +89,7 @@ def test_transitive_levels_compare_with_all_versions() -> None:
     register(state, "s", PLAIN)
     text = wider(',"default":""').replace('"int"', '"string"')
     assert not decisions.check(state, "s", SchemaText(text=text))
-    carry_out(state, decisions.set_config(state, "s", {"compatibility": "backward_transitive"}))
+    carry_out(state, settings.set_config(state, "s", {"compatibility": "backward_transitive"}))
     reasons = decisions.check(state, "s", SchemaText(text=text))
     assert "cannot read version 1" in reasons[0]
     with refused(409):
@@ -102,6 +110,151 @@ def test_a_used_schema_must_exist_and_stays() -> None:
     carry_out(state, decisions.delete_subject(state, "r", permanent=False))
     with refused(42206):  # whoever reads values of s, by its id, needs it yet
         decisions.delete_subject(state, "r", permanent=True)
+
+
+def test_a_used_schema_is_the_version_that_it_was_when_the_user_came() -> None:
+    state = State()
+    uses = '{"type":"record","name":"S","fields":[{"name":"r","type":"R"}]}'
+    register(state, "r", PLAIN)
+    newest = Reference(name="R", subject="r", version=-1)
+    first = register(state, "s", uses, newest)
+    assert first.schema.references == (Reference(name="R", subject="r", version=1),)
+    register(state, "r", wider(',"default":0'))
+    second = register(state, "s", uses, newest)
+    assert (second.version, second.schema.references[0].version) == (2, 2)
+    assert register(state, "s", uses, *first.schema.references) == first
+
+
+def test_a_schema_that_came_with_what_it_uses_in_place_is_found() -> None:
+    state = State()
+    register(state, "r", PLAIN)
+    uses = '{"type":"record","name":"S","fields":[{"name":"r","type":%s}]}'
+    value = register(state, "s", uses % '"R"', Reference(name="R", subject="r", version=1))
+    assert decisions.lookup(state, "s", SchemaText(text=uses % PLAIN)) == value
+    assert register(state, "s", uses % PLAIN) == value
+    with refused(40403):
+        decisions.lookup(state, "s", SchemaText(text=uses % wider()))
+
+
+def test_a_subject_whose_versions_use_each_other_can_be_deleted() -> None:
+    state = State()
+    register(state, "s", PLAIN)
+    carry_out(state, settings.set_config(state, "s", {"compatibility": "NONE"}))
+    uses = '{"type":"record","name":"S","fields":[{"name":"r","type":"R"}]}'
+    register(state, "s", uses, Reference(name="R", subject="s", version=1))
+    with refused(42206):
+        decisions.delete_version(state, "s", "1", permanent=False)
+    assert carry_out(state, decisions.delete_subject(state, "s", permanent=False)) == [1, 2]
+    assert carry_out(state, decisions.delete_subject(state, "s", permanent=True)) == [1, 2]
+
+
+def test_latest_is_never_a_deleted_version() -> None:
+    state = State()
+    register(state, "s", PLAIN)
+    register(state, "s", wider(',"default":0'))
+    carry_out(state, decisions.delete_version(state, "s", "2", permanent=False))
+    assert decisions.version(state, "s", "latest", deleted=True).version == 1
+    with refused(40407):  # version 2 stays: nobody named it
+        decisions.delete_version(state, "s", "latest", permanent=True)
+    carry_out(state, decisions.delete_version(state, "s", "1", permanent=False))
+    with refused(40402):
+        decisions.version(state, "s", "latest", deleted=True)
+
+
+ENCRYPT = {"domainRules": [{"name": "pii", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT"}]}
+
+
+def test_a_version_without_rules_has_those_of_the_one_before() -> None:
+    state = State()
+    first = register(state, "s", PLAIN, ruleSet=ENCRYPT, metadata={"properties": {"owner": "ads"}})
+    # A producer knows the text alone, and looks for it.
+    assert decisions.lookup(state, "s", SchemaText(text=PLAIN)) == first
+    assert register(state, "s", PLAIN) == first
+    second = register(state, "s", wider(',"default":0'))
+    assert second.schema.extra == first.schema.extra
+    other = register(
+        state, "s", PLAIN, ruleSet={"domainRules": []}, metadata={"properties": {"owner": "web"}}
+    )
+    assert (other.version, other.schema.extra["metadata"]) == (3, {"properties": {"owner": "web"}})
+    carry_out(state, settings.set_config(state, "s", {"overrideRuleSet": ENCRYPT}))
+    carry_out(
+        state, settings.set_config(state, "s", {"defaultMetadata": {"properties": {"owner": "-", "a": "b"}}})
+    )
+    fourth = register(state, "s", PLAIN, metadata={"properties": {"owner": "web"}})
+    assert fourth.schema.extra == {"metadata": {"properties": {"owner": "web", "a": "b"}}, "ruleSet": ENCRYPT}
+    carry_out(state, settings.set_config(state, "s", {"overrideRuleSet": None, "defaultMetadata": None}))
+    assert settings.config_of(state, "s") == {}
+
+
+def test_the_number_of_a_version_in_its_metadata_makes_no_other_schema() -> None:
+    state = State()
+    first = register(state, "s", PLAIN, metadata={"properties": {"confluent:version": "9"}})
+    assert first.schema.extra == {"metadata": {"properties": {"confluent:version": "1"}}}
+    assert register(state, "s", PLAIN) == first
+    second = register(state, "s", wider(',"default":0'))
+    assert second.schema.extra == {"metadata": {"properties": {"confluent:version": "2"}}}
+
+
+def test_versions_of_another_group_are_not_compared() -> None:
+    state = State()
+    carry_out(state, settings.set_config(state, "s", {"compatibilityGroup": "major"}))
+    register(state, "s", PLAIN, metadata={"properties": {"major": "1"}})
+    with refused(409):
+        register(state, "s", wider(), metadata={"properties": {"major": "1"}})
+    assert register(state, "s", wider(), metadata={"properties": {"major": "2"}}).version == 2
+    assert register(state, "s", wider(',"default":0'), metadata={"properties": {"major": "1"}}).version == 3
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"validateFields": True},
+        {"validateRules": True},
+        {"compatibilityPolicy": "LOGICAL"},
+        {"overrideRuleSet": {"domainRules": 5}},
+    ],
+)
+def test_a_configuration_that_nothing_would_come_of_is_refused(config: dict[str, object]) -> None:
+    with pytest.raises(RegistryError, check=lambda error: error.status == 422):
+        settings.set_config(State(), "s", config)
+
+
+def test_a_context_has_ids_references_and_settings_of_its_own() -> None:
+    state = State()
+    register(state, "r", wider())
+    inside = register(state, ":.web:r", PLAIN)
+    assert (inside.id, state.all_contexts()) == (1, [".", ".web"])
+    uses = '{"type":"record","name":"S","fields":[{"name":"r","type":"R"}]}'
+    user = register(state, ":.web:s", uses, Reference(name="R", subject="r", version=-1))
+    assert state.referenced_by(":.web:r", 1) == [user]
+    assert state.referenced_by("r", 1) == []
+    with refused(42206):
+        decisions.delete_subject(state, ":.web:r", permanent=False)
+    found = state.by_id(1, ":.web:r")
+    assert found is not None
+    assert found == state.by_id(1, ":.web:") == inside
+    assert state.by_id(1) == state.by_id(1, "r") == state.live("r")[0]
+    assert state.by_id(2, "s") == user  # by its name in another context, as there is no such id in this one
+    carry_out(state, settings.set_config(state, ":.web:", {"compatibility": "FULL"}))
+    carry_out(state, settings.set_mode(state, ":.web:", "READONLY"))
+    carry_out(state, settings.set_config(state, ":.__GLOBAL:", {"compatibility": "NONE"}))
+    levels = [settings.level_of(state, each) for each in (":.web:r", ":.web:new", ":.app:r", "r", None)]
+    assert levels == ["FULL", "FULL", "NONE", "NONE", "NONE"]
+    assert (settings.mode_of(state, ":.web:r"), settings.mode_of(state, "r")) == ("READONLY", "READWRITE")
+    with refused(42205):
+        settings.set_mode(state, ":.web:", "IMPORT")
+    assert settings.set_mode(state, ":.app:", "IMPORT").answer == "IMPORT"
+
+
+def test_what_another_registry_deletes_softly_keeps_its_settings() -> None:
+    state = State()
+    register(state, "s", PLAIN)
+    carry_out(state, settings.set_config(state, "s", {"compatibility": "FULL"}))
+    deleted = decisions.delete_subject(state, "s", permanent=False)
+    state.apply(deleted.records[0])  # alone, as Confluent's registry of version 8 writes it
+    assert settings.level_of(state, "s") == "FULL"
+    carry_out(state, decisions.delete_subject(state, "s", permanent=True))
+    assert settings.level_of(state, "s") == "BACKWARD"
 
 
 def test_deleting_softly_keeps_the_id_and_for_good_does_not() -> None:
@@ -132,8 +285,8 @@ def test_a_subject_without_versions_has_no_settings_of_its_own(whole: bool) -> N
     state = State()
     for text in (PLAIN, wider(',"default":0')):
         register(state, "s", text)
-    carry_out(state, decisions.set_config(state, "s", {"compatibility": "FULL"}))
-    carry_out(state, decisions.set_mode(state, "s", "READWRITE"))
+    carry_out(state, settings.set_config(state, "s", {"compatibility": "FULL"}))
+    carry_out(state, settings.set_mode(state, "s", "READWRITE"))
     if whole:
         change = decisions.delete_subject(state, "s", permanent=False)
         carry_out(state, change)
@@ -145,7 +298,7 @@ def test_a_subject_without_versions_has_no_settings_of_its_own(whole: bool) -> N
         ]
     else:
         carry_out(state, decisions.delete_version(state, "s", "1", permanent=False))
-        assert decisions.level_of(state, "s") == "FULL"
+        assert settings.level_of(state, "s") == "FULL"
         carry_out(state, decisions.delete_version(state, "s", "2", permanent=False))
     assert (state.configs, state.modes) == ({}, {})
 
@@ -153,34 +306,37 @@ def test_a_subject_without_versions_has_no_settings_of_its_own(whole: bool) -> N
 def test_modes_decide_who_may_register() -> None:
     state = State()
     register(state, "s", PLAIN)
-    carry_out(state, decisions.set_mode(state, None, "readonly"))
+    carry_out(state, settings.set_mode(state, None, "readonly"))
     with refused(42205):
         register(state, "s", wider(',"default":0'))
     assert register(state, "s", PLAIN).version == 1  # which it is already
-    carry_out(state, decisions.set_mode(state, "other", "READWRITE"))
+    carry_out(state, settings.set_mode(state, "other", "READWRITE"))
     assert register(state, "other", wider()).id == 2
-    carry_out(state, decisions.set_mode(state, None, "READONLY_OVERRIDE"))
+    carry_out(state, settings.set_mode(state, None, "READONLY_OVERRIDE"))
     with refused(42205):
         register(state, "other", PLAIN)
     with refused(42204):
-        decisions.set_mode(state, None, "WRITEONLY")
+        settings.set_mode(state, None, "WRITEONLY")
 
 
 def test_import_keeps_the_ids_of_another_registry() -> None:
     state = State()
     with refused(42205):
         decisions.register(state, "s", SchemaText(text=PLAIN), import_id=17)
-    carry_out(state, decisions.set_mode(state, "s", "IMPORT"))
+    carry_out(state, settings.set_mode(state, "s", "IMPORT"))
     with refused(42205):
         register(state, "s", PLAIN)
     carry_out(state, decisions.register(state, "s", SchemaText(text=PLAIN), import_id=17, import_version=4))
+    assert register(state, "s", PLAIN).id == 17  # a producer that registers its schema goes on
     assert [(each.id, each.version) for each in state.live("s")] == [(17, 4)]
     with refused(42205):  # the id is another schema's
         decisions.register(state, "s", SchemaText(text=wider()), import_id=17)
-    carry_out(state, decisions.set_mode(state, "s", "READWRITE"))
+    carry_out(state, settings.set_mode(state, "s", "READWRITE"))
+    with refused(42201):
+        decisions.register(state, "s", SchemaText(text=wider(',"default":0')), import_version=9)
     assert register(state, "t", wider()).id == 18
     with refused(42205):
-        decisions.set_mode(state, "t", "IMPORT")
+        settings.set_mode(state, "t", "IMPORT")
 
 
 @pytest.mark.parametrize("text", ["", "0", "-2", "1.0", "٣", "2147483648", "newest"])
@@ -191,7 +347,10 @@ def test_what_is_no_version_is_refused(text: str) -> None:
         decisions.version(state, "s", text)
 
 
-@pytest.mark.parametrize("subject", ["", " s", "a\nb", "\x1b[2J"])
+@pytest.mark.parametrize(
+    "subject",
+    ["", " s", "a\nb", "\x1b[2J", "\x9b2J", ":.web:", ":.__GLOBAL:s", "__GLOBAL", ":.web:__EMPTY", "*"],
+)
 def test_what_is_no_subject_is_refused(subject: str) -> None:
     with refused(42208):
         register(State(), subject, PLAIN)

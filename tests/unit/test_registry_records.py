@@ -5,6 +5,8 @@ import pytest
 from headwater.registry.records import (
     ConfigKey,
     ConfigValue,
+    ContextKey,
+    ContextValue,
     DeleteSubjectKey,
     DeleteSubjectValue,
     Key,
@@ -69,8 +71,14 @@ _VERSION = SchemaKey(subject="clicks-value", version=1)
             b'{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}',
             b'{"subject":"s","version":3}',
         ),
+        (
+            ContextKey(context=".web"),
+            ContextValue(),
+            b'{"keytype":"CONTEXT","tenant":"default","context":".web","magic":0}',
+            b'{"tenant":"default","context":".web"}',
+        ),
     ],
-    ids=["schema", "schema with all", "config of all", "mode", "deletion"],
+    ids=["schema", "schema with all", "config of all", "mode", "deletion", "context"],
 )
 def test_records_are_written_and_read_byte_by_byte(
     key: Key, value: Value, key_bytes: bytes, value_bytes: bytes
@@ -99,7 +107,6 @@ def test_what_newer_registries_write_is_kept() -> None:
     [
         b'{"keytype":"NOOP","magic":0}',
         b'{"keytype":"CLEAR_SUBJECT","subject":"s","magic":0}',
-        b'{"keytype":"CONTEXT","tenant":"default","context":"."}',
         b'{"keytype":"OF_NEXT_YEAR","subject":"s"}',
     ],
 )
@@ -116,6 +123,10 @@ def test_what_changes_no_schema_is_passed_over(key: bytes) -> None:
         (b'{"keytype":"SCHEMA","version":1}', b"{}"),
         (b'{"keytype":"SCHEMA","subject":"s","version":1}', b'{"subject":"s"}'),
         (b'{"keytype":"MODE","subject":"s"}', b"\xff"),
+        (
+            b'{"keytype":"SCHEMA","subject":"s","version":1}',
+            b'{"subject":"s","id":1,"schema":"1","metadata":{"properties":[1]}}',
+        ),
     ],
 )
 def test_what_is_no_record_of_a_registry_is_told(key: bytes | None, value: bytes) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from headwater.registry.errors import STORE_FAILED, RegistryError
 from headwater.registry.records import Record, decode, encode_key, encode_value
-from headwater.registry.requests import Request, answer_of
+from headwater.registry.request import Request
+from headwater.registry.requests import answer_of
 from headwater.registry.service import Service
 from headwater.registry.store import TopicStore
 
@@ -43,11 +44,12 @@ def service() -> Service:
     return Service(cast("Callable[..., TopicStore]", Store))
 
 
-def ask(service: Service, method: str, path: str, body: bytes = b"", **query: str) -> Any:
+def ask(service: Service, method: str, path: str, body: bytes = b"", **query: str | tuple[str, ...]) -> Any:
     """The answer; of a refusal its number."""
     parts = tuple(each for each in path.split("/") if each)
     try:
-        answer = answer_of(service, Request(method, parts, query, body))
+        given = {name: (value,) if isinstance(value, str) else value for name, value in query.items()}
+        answer = answer_of(service, Request(method, parts, given, body))
     except RegistryError as error:
         json.dumps(error.message).encode()
         return error.code
@@ -80,6 +82,12 @@ SCHEMAS: dict[bytes, int] = {
     schema(INT).replace(b"}", b',"references":[{"name":"a","subject":"s","version":1e400}]}'): 42201,
     schema(INT, metadata=5): 42201,
     schema(INT, ruleSet=[1]): 42201,
+    schema(INT, metadata={"properties": ["a"]}): 42201,
+    schema(INT, metadata={"properties": {"a": {}}}): 42201,
+    schema(INT, metadata={"tags": {"a": 1}}): 42201,
+    schema(INT, metadata={"sensitive": "a"}): 42201,
+    schema(INT, ruleSet={"domainRules": {}}): 42201,
+    schema(INT, ruleSet={"domainRules": [5]}): 42201,
     schema({"type": "enum", "name": "E", "symbols": 5}): 42201,
     schema({"type": "record", "name": 5, "fields": 5}): 42201,
     schema(["null", {"type": "array"}]): 42201,
@@ -117,6 +125,69 @@ def test_a_level_or_a_mode_that_is_none_is_refused(value: object, service: Servi
     assert ask(service, "GET", "config") == {"compatibilityLevel": "BACKWARD"}
 
 
+def test_the_newest_version_with_all_of_some_properties_is_found(service: Service) -> None:
+    for number, (major, stage) in enumerate((("1", "live"), ("2", "live"), ("1", "test")), start=1):
+        properties = {"major": major, "stage": stage, "n": number}
+        body = schema({"type": "enum", "name": "E", "symbols": ["A"]}, metadata={"properties": properties})
+        assert ask(service, "POST", "subjects/s/versions", body)["version"] == number
+    found = ask(service, "GET", "subjects/s/metadata", key=("major", "stage"), value=("1", "live"))
+    assert found["version"] == 1
+    assert ask(service, "GET", "subjects/s/metadata", key="stage", value="live")["version"] == 2
+    assert ask(service, "GET", "subjects/s/metadata", key="stage", value="no") == 40403
+    ask(service, "DELETE", "subjects/s/versions/3")
+    assert ask(service, "GET", "subjects/s/metadata", key="stage", value="test") == 40403
+    deleted = ask(service, "GET", "subjects/s/metadata", key="stage", value="test", deleted="true")
+    assert deleted["version"] == 3
+
+
+def test_a_context_has_an_address(service: Service) -> None:
+    for address in ("contexts/.web", "contexts/:.web:", "contexts/web"):
+        assert ask(service, "POST", f"{address}/subjects/s/versions", schema(INT))["id"] == 1
+    assert ask(service, "POST", "subjects/:.:s/versions", schema('"long"'))["id"] == 1
+    assert ask(service, "GET", "subjects") == [":.web:s", "s"]
+    assert ask(service, "GET", "contexts/.web/subjects") == [":.web:s"]
+    assert ask(service, "GET", "subjects", subjectPrefix=":*:s") == [":.web:s", "s"]
+    assert ask(service, "GET", "contexts") == [".", ".web"]
+    assert ask(service, "GET", "contexts/.web/schemas/ids/1/schema") == "int"
+    assert ask(service, "GET", "contexts/.web/schemas/ids/1/schema", subject="s") == "int"
+    assert ask(service, "GET", "schemas/ids/1/schema") == "long"
+    assert ask(service, "GET", "contexts/.web/schemas")[0]["subject"] == ":.web:s"
+    assert ask(service, "PUT", "contexts/.web/config", b'{"compatibility":"NONE"}')
+    assert ask(service, "GET", "config/:.web:") == {"compatibilityLevel": "NONE"}
+    assert ask(service, "GET", "contexts/.web/config/s", defaultToGlobal="true") == {
+        "compatibilityLevel": "NONE"
+    }
+    assert (
+        ask(service, "GET", "config/:.:")
+        == ask(service, "GET", "config")
+        == {"compatibilityLevel": "BACKWARD"}
+    )
+    assert ask(service, "POST", "contexts/.web/compatibility/subjects/s/versions", schema('"string"'))[
+        "is_compatible"
+    ]
+    assert ask(service, "GET", "contexts/a:b/subjects") == 400
+    assert len(ask(service, "GET", f"schemas/guids/{ask(service, 'GET', 'schemas/ids/1')['guid']}/ids")) == 1
+
+
+def test_an_alias_stands_for_another_subject(service: Service) -> None:
+    ask(service, "POST", "subjects/clicks-value/versions", schema(INT))
+    ask(service, "PUT", "config/old-value", b'{"alias":"clicks-value"}')
+    assert ask(service, "GET", "subjects/old-value/versions/latest")["subject"] == "clicks-value"
+    assert ask(service, "GET", "config/old-value") == {
+        "compatibilityLevel": "BACKWARD",
+        "alias": "clicks-value",
+    }
+    ask(service, "PUT", "config/old-value", b'{"alias":null}')
+    assert ask(service, "GET", "subjects/old-value/versions/latest") == 40401
+
+
+def test_the_mode_of_all_is_taken_back(service: Service) -> None:
+    ask(service, "PUT", "mode", b'{"mode":"READONLY"}')
+    assert ask(service, "DELETE", "mode") == {"mode": "READONLY"}
+    assert ask(service, "GET", "mode") == {"mode": "READWRITE"}
+    assert ask(service, "DELETE", "mode") == {"mode": "READWRITE"}
+
+
 PATHS = (
     *("", "schemas", "schemas/types", "schemas/ids/1", "schemas/ids/x", "schemas/ids/99999999999999999999"),
     *("schemas/ids/1/schema", "schemas/ids/1/subjects", "schemas/ids/1/versions", "schemas/guids/x"),
@@ -134,7 +205,18 @@ PATHS = (
         "subjects/\x00",
     ),
     *("compatibility/subjects/s/versions", "compatibility/subjects/s/versions/latest", "config", "config/s"),
-    *("mode", "mode/s", "contexts", "v1/metadata/id", "v1/metadata/version", "nothing"),
+    *(
+        "mode",
+        "mode/s",
+        "contexts",
+        "contexts/.x/subjects/s",
+        "contexts/.x/mode",
+        "contexts/.x",
+        "subjects/:.x",
+        "v1/metadata/id",
+        "v1/metadata/version",
+        "nothing",
+    ),
 )
 QUERIES: tuple[dict[str, str], ...] = (
     {"deleted": "true", "permanent": "true"},
@@ -150,7 +232,7 @@ QUERIES: tuple[dict[str, str], ...] = (
 
 def test_whatever_is_asked_has_an_answer_or_a_refusal_of_the_caller(service: Service) -> None:
     for query, method, path in itertools.product(QUERIES, ("GET", "POST", "PUT", "DELETE"), PATHS):
-        properties = {"metadata": {"properties": ["a"]}}
+        properties = {"metadata": {"properties": {"a": "b"}}}
         ask(
             service, "POST", "subjects/s/versions", schema(INT, **properties)
         )  # that there is something to ask about

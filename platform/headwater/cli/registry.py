@@ -126,7 +126,8 @@ def subjects(
     client = _client(url, home)
     rows = []
     for name in client.ask("GET", "subjects", deleted=deleted):
-        newest = client.ask("GET", "subjects", name, "versions", "latest", deleted=deleted)
+        numbers = client.ask("GET", "subjects", name, "versions", deleted=deleted)
+        newest = client.ask("GET", "subjects", name, "versions", str(numbers[-1]), deleted=deleted)
         rows.append(
             {
                 "subject": name,

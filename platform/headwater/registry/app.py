@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, unquote
 
 from headwater.errors import UserError
 from headwater.registry.errors import RegistryError
-from headwater.registry.requests import Request, answer_of
+from headwater.registry.request import Request
+from headwater.registry.requests import answer_of
 from headwater.registry.service import Service
 
 Scope = MutableMapping[str, Any]
@@ -41,7 +42,7 @@ def application(service: Service) -> Callable[[Scope, Receive, Send], Awaitable[
         request = Request(
             method=scope["method"],
             path=tuple(unquote(each) for each in path.strip("/").split("/") if each),
-            query={k: v[-1] for k, v in parse_qs(scope["query_string"].decode("ascii", "replace")).items()},
+            query={k: (*v,) for k, v in parse_qs(scope["query_string"].decode("ascii", "replace")).items()},
             body=body,
         )
         status, content = await asyncio.get_running_loop().run_in_executor(pool, _answered, service, request)

@@ -1,61 +1,48 @@
-"""What requests change: each decision gives the records to append, and the answer that holds once they stand there."""
+"""What requests change of schemas: each decision gives the records to append, and the answer once they stand there."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from headwater.registry import errors as codes
-from headwater.registry.errors import RegistryError, SchemaError, subject_not_found, version_not_found
+from headwater.registry import extras, subjects
+from headwater.registry.change import Change
+from headwater.registry.errors import (
+    RegistryError,
+    SchemaError,
+    not_permitted,
+    subject_not_found,
+    version_not_found,
+)
 from headwater.registry.formats import Parsed, Resolved, parse
 from headwater.registry.records import (
     ConfigKey,
-    ConfigValue,
+    ContextKey,
+    ContextValue,
     DeleteSubjectKey,
     DeleteSubjectValue,
     ModeKey,
-    ModeValue,
     Record,
     Reference,
     SchemaKey,
     SchemaText,
     SchemaValue,
 )
+from headwater.registry.settings import check_writable, config_of, level_of, mode_of
 from headwater.registry.state import State
 
-LEVELS = (
-    *("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"),
-)
-MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
-DEFAULT_LEVEL, DEFAULT_MODE = "BACKWARD", "READWRITE"
 LATEST = ("latest", "-1")
-LEVEL = "compatibilityLevel"
 _HIGHEST_VERSION = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Change:
-    """What a request changes.
-
-    Attributes:
-        records: To be appended, in this order, or none of them.
-        answer: What is answered once they are.
-    """
-
-    records: tuple[Record, ...]
-    answer: Any
-
-
-# -- schemas
-
-
-def parsed(state: State, schema: SchemaText) -> Parsed:
-    """The schema, with those that it uses.
+def parsed(state: State, subject: str, schema: SchemaText) -> Parsed:
+    """A schema of a subject, with those that it uses.
 
     Raises:
         RegistryError: It is none of its format, or one that it uses is missing.
     """
     try:
-        return parse(schema.kind, schema.text, list(_used(state, schema.references, [])))
+        return parse(schema.kind, schema.text, list(_used(state, subject, schema.references, [])))
     except SchemaError as error:
         raise RegistryError(codes.INVALID_SCHEMA, f"Invalid schema of type {schema.kind}: {error}") from error
 
@@ -80,36 +67,47 @@ def register(
     Raises:
         RegistryError: It is no schema, not compatible, or the mode does not allow it.
     """
-    _check_subject(subject)
-    mode = mode_of(state, subject)
-    compiled = parsed(state, schema)
-    stored = _canonical(schema, compiled)
-    live = state.live(subject)
+    if not subjects.is_valid(subject):
+        raise RegistryError(
+            codes.INVALID_SUBJECT, f"The specified subject '{subject}' is not a valid subject"
+        )
+    mode, config = mode_of(state, subject), config_of(state, subject)
+    compiled = parsed(state, subject, schema)
+    stored = _canonical(state, subject, schema, compiled)
+    live, before = state.live(subject), state.all(subject)
+    number = before[-1].version + 1 if before else 1
     if mode == "IMPORT":
         return _imported(state, subject, stored, import_id, import_version)
     if import_id is not None and import_id >= 0:
-        raise _not_permitted(f"Subject {subject} is not in import mode, so an id cannot be given")
-    existing = _same(state, live, stored)
+        raise not_permitted(f"Subject {subject} is not in import mode, so an id cannot be given")
+    existing = None if extras.adds_any(config) else _same(state, live, stored)
+    stored = extras.carried_on(stored, live[-1].schema if live else None, config, number)
+    existing = existing or _same(state, live, stored)
     if existing is not None:
         return Change((), existing)
     if mode != "READWRITE":
-        raise _not_permitted(f"Subject {subject} is in read-only mode")
-    reasons = _incompatibilities(state, compiled, live, level_of(state, subject))
+        raise not_permitted(f"Subject {subject} is in read-only mode")
+    if import_version is not None and import_version > 0 and import_version != number:
+        raise RegistryError(
+            codes.INVALID_SCHEMA, f"Version {import_version} is not one more than the version before"
+        )
+    reasons = _incompatibilities(
+        state, compiled, _of_one_group(live, stored, config), level_of(state, subject)
+    )
     if reasons:
         raise RegistryError(
             codes.INCOMPATIBLE,
             "Schema being registered is incompatible with an earlier schema for subject "
             f'"{subject}", details: [{"; ".join(reasons)}]',
         )
-    before = state.all(subject)
     known = state.id_of(stored, subject)
     value = SchemaValue(
         subject=subject,
-        version=before[-1].version + 1 if before else 1,
+        version=number,
         id=state.next_id(subject) if known is None else known,
         schema=stored,
     )
-    return Change((_schema_record(value),), value)
+    return Change(_registration(state, value), value)
 
 
 def lookup(state: State, subject: str, schema: SchemaText, *, deleted: bool = False) -> SchemaValue:
@@ -121,26 +119,28 @@ def lookup(state: State, subject: str, schema: SchemaText, *, deleted: bool = Fa
     versions = state.all(subject) if deleted else state.live(subject)
     if not versions:
         raise subject_not_found(subject)
-    stored = _canonical(schema, parsed(state, schema))
-    existing = _same(state, versions, stored)
+    stored = _canonical(state, subject, schema, parsed(state, subject, schema))
+    live = state.live(subject)
+    carried = extras.carried_on(stored, live[-1].schema if live else None, config_of(state, subject))
+    existing = _same(state, versions, stored) or _same(state, versions, carried)
     if existing is not None:
         return existing
     raise RegistryError(codes.SCHEMA_NOT_FOUND, "Schema not found")
 
 
 def version(state: State, subject: str, number: str, *, deleted: bool = False) -> SchemaValue:
-    """A version of a subject by its number, or `latest`.
+    """A version of a subject by its number, or `latest`, which is never a deleted one.
 
     Raises:
         RegistryError: There is none.
     """
     wanted = _version_number(number)
-    if not (state.all(subject) if deleted else state.live(subject)):
+    versions, live = state.all(subject), state.live(subject)
+    if not (versions if deleted else live):
         raise subject_not_found(subject)
-    versions = state.all(subject) if deleted else state.live(subject)
-    if wanted is None:
-        return versions[-1]
-    for each in versions:
+    if wanted is None and live:
+        return live[-1]
+    for each in versions if deleted else live:
         if each.version == wanted:
             return each
     raise version_not_found(number)
@@ -158,13 +158,18 @@ def check(state: State, subject: str, schema: SchemaText, number: str | None = N
     Raises:
         RegistryError: It is no schema, or there is no such version.
     """
-    compiled = parsed(state, schema)
-    level = level_of(state, subject)
+    compiled = parsed(state, subject, schema)
+    level, config = level_of(state, subject), config_of(state, subject)
     if number is None:
-        return _incompatibilities(state, compiled, state.live(subject), level)
-    if _version_number(number) is None and not state.live(subject):
+        versions = state.live(subject)
+    elif _version_number(number) is None and not state.live(subject):
         return []
-    return _incompatibilities(state, compiled, [version(state, subject, number)], level)
+    else:
+        versions = [version(state, subject, number)]
+    stored = _canonical(state, subject, schema, compiled)
+    live = state.live(subject)
+    stored = extras.carried_on(stored, live[-1].schema if live else None, config)
+    return _incompatibilities(state, compiled, _of_one_group(versions, stored, config), level)
 
 
 def delete_version(state: State, subject: str, number: str, *, permanent: bool) -> Change:
@@ -173,7 +178,7 @@ def delete_version(state: State, subject: str, number: str, *, permanent: bool) 
     Raises:
         RegistryError: There is none, it is used, or it must be deleted softly first.
     """
-    _check_writable(state, subject)
+    check_writable(state, subject)
     if not state.all(subject):
         raise subject_not_found(subject)
     each = (
@@ -190,7 +195,8 @@ def delete_version(state: State, subject: str, number: str, *, permanent: bool) 
             f"Subject '{subject}' Version {each.version} was not deleted first before being permanently deleted",
         )
     key = SchemaKey(subject=subject, version=each.version)
-    return Change((Record(key=key, value=None),), each.version)
+    settings = _settings_taken_back(state, subject) if len(state.all(subject)) == 1 else []
+    return Change((Record(key=key, value=None), *settings), each.version)
 
 
 def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
@@ -199,7 +205,7 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
     Raises:
         RegistryError: There is none, one of its versions is used, or it must be deleted softly first.
     """
-    _check_writable(state, subject)
+    check_writable(state, subject)
     versions, live = state.all(subject), state.live(subject)
     if not versions:
         raise subject_not_found(subject)
@@ -211,126 +217,42 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
                 f"Subject '{subject}' was not deleted first before being permanently deleted",
             )
         for each in versions:
-            _check_unused(state, each, deleted=True)
+            _check_unused(state, each, deleted=True, but=subject)
         tombstones = [Record(key=SchemaKey(subject=subject, version=each), value=None) for each in numbers]
-        return Change((*tombstones, Record(key=DeleteSubjectKey(subject=subject), value=None)), numbers)
+        mark = Record(key=DeleteSubjectKey(subject=subject), value=None)
+        return Change((*tombstones, mark, *_settings_taken_back(state, subject)), numbers)
     if not live:
         raise RegistryError(
             codes.SUBJECT_SOFT_DELETED,
             f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently",
         )
     for each in live:
-        _check_unused(state, each)
+        _check_unused(state, each, but=subject)
     record = Record(key=DeleteSubjectKey(subject=subject), value=DeleteSubjectValue(version=live[-1].version))
     return Change((record, *_settings_taken_back(state, subject)), [each.version for each in live])
-
-
-# -- configurations and modes
-
-
-def level_of(state: State, subject: str | None) -> str:
-    """The compatibility level that holds for a subject."""
-    own = state.configs.get(subject, {}).get(LEVEL)
-    return str(own or state.configs.get(None, {}).get(LEVEL) or DEFAULT_LEVEL)
-
-
-def mode_of(state: State, subject: str | None) -> str:
-    """The mode that holds for a subject."""
-    everywhere = state.modes.get(None, DEFAULT_MODE)
-    return everywhere if everywhere == "READONLY_OVERRIDE" else state.modes.get(subject, everywhere)
-
-
-def set_config(state: State, subject: str | None, fields: Mapping[str, Any]) -> Change:
-    """Sets a subject's configuration, or that of all subjects.
-
-    Raises:
-        RegistryError: There is no such level, or the mode does not allow it.
-    """
-    sent = {name: each for name, each in fields.items() if each is not None}
-    if "compatibility" in sent:
-        sent[LEVEL] = sent.pop("compatibility")
-    if LEVEL in sent:
-        sent[LEVEL] = str(sent[LEVEL]).upper()
-    if sent.get(LEVEL, DEFAULT_LEVEL) not in LEVELS:
-        raise RegistryError(
-            codes.INVALID_LEVEL,
-            f"Invalid compatibility level {sent[LEVEL]}. Valid values are {', '.join(LEVELS)}",
-        )
-    _check_writable(state, subject)
-    merged = {**state.configs.get(subject, {}), **sent}
-    return Change((Record(key=ConfigKey(subject=subject), value=ConfigValue(fields=merged)),), fields)
-
-
-def delete_config(state: State, subject: str | None) -> Change:
-    """Takes a configuration back.
-
-    Raises:
-        RegistryError: There is none, or the mode does not allow it.
-    """
-    _check_writable(state, subject)
-    before = state.configs.get(subject)
-    if before is None and subject is not None:
-        raise no_config(subject)
-    return Change((Record(key=ConfigKey(subject=subject), value=None),), before or {LEVEL: DEFAULT_LEVEL})
-
-
-def set_mode(state: State, subject: str | None, mode: str, *, force: bool = False) -> Change:
-    """Sets a subject's mode, or that of all subjects.
-
-    Raises:
-        RegistryError: There is no such mode, or schemas that exist do not allow it.
-    """
-    wanted = mode.upper()
-    if wanted not in MODES:
-        raise RegistryError(codes.INVALID_MODE, f"Invalid mode {mode}. Valid values are {', '.join(MODES)}")
-    if wanted == "IMPORT" and not force and mode_of(state, subject) != "IMPORT":
-        existing = sorted({each.subject for each in state if subject is None or each.subject == subject})
-        if existing:
-            raise _not_permitted(
-                f"Cannot import since found existing subjects: {', '.join(existing[:5])}; delete them, or give force"
-            )
-    return Change((Record(key=ModeKey(subject=subject), value=ModeValue(mode=wanted)),), wanted)
-
-
-def delete_mode(state: State, subject: str) -> Change:
-    """Takes a subject's mode back.
-
-    Raises:
-        RegistryError: It has none.
-    """
-    before = state.modes.get(subject)
-    if before is None:
-        raise RegistryError(
-            codes.NO_SUBJECT_MODE, f"Subject '{subject}' does not have subject-level mode configured"
-        )
-    return Change((Record(key=ModeKey(subject=subject), value=None),), before)
-
-
-def no_config(subject: str) -> RegistryError:
-    """The subject has no configuration of its own."""
-    return RegistryError(
-        codes.NO_SUBJECT_CONFIG, f"Subject '{subject}' does not have subject-level compatibility configured"
-    )
 
 
 # -- inside
 
 
-def _used(state: State, references: Sequence[Reference], above: list[tuple[str, int]]) -> Iterator[Resolved]:
-    """The schemas behind references, each after those that it uses itself, and once."""
+def _used(
+    state: State, subject: str, references: Sequence[Reference], above: list[tuple[str, int]]
+) -> Iterator[Resolved]:
+    """The schemas behind a subject's references, each after those that it uses itself, and once."""
     seen: set[str] = set()
     for each in references:
-        place = (each.subject, each.version)
-        value = state.subjects.get(each.subject, {}).get(each.version)
-        if value is None and each.version == -1 and state.live(each.subject):
-            value = state.live(each.subject)[-1]
+        value = _referred(state, subject, each)
+        place = (value.subject, value.version) if value else None
         if value is None or place in above:
             raise RegistryError(
                 codes.INVALID_SCHEMA,
                 f"Invalid schema: it uses {each.name}, which is to be version {each.version} of subject "
                 f"{each.subject}, and there is none: register that first",
             )
-        for inner in _used(state, value.schema.references, [*above, place]):
+        inside = _used(
+            state, value.subject, value.schema.references, [*above, (value.subject, value.version)]
+        )
+        for inner in inside:
             if inner.name not in seen:
                 seen.add(inner.name)
                 yield inner
@@ -339,12 +261,31 @@ def _used(state: State, references: Sequence[Reference], above: list[tuple[str, 
             yield Resolved(each.name, value.schema.text)
 
 
+def _referred(state: State, subject: str, reference: Reference) -> SchemaValue | None:
+    other = subjects.beside(subject, reference.subject)
+    if reference.version == -1:
+        live = state.live(other)
+        return live[-1] if live else None
+    return state.subjects.get(other, {}).get(reference.version)
+
+
+def _of_one_group(
+    versions: Sequence[SchemaValue], schema: SchemaText, config: Mapping[str, Any]
+) -> list[SchemaValue]:
+    """The versions that a schema is compared with: those of its compatibility group, where the subject has such."""
+    group = config.get("compatibilityGroup")
+    if not group:
+        return [*versions]
+    own = extras.property_of(schema, str(group))
+    return [each for each in versions if extras.property_of(each.schema, str(group)) == own]
+
+
 def _incompatibilities(state: State, new: Parsed, versions: Sequence[SchemaValue], level: str) -> list[str]:
     if level == "NONE":
         return []
     compared = versions if level.endswith("_TRANSITIVE") else versions[-1:]
     for each in reversed(compared):
-        old = parsed(state, each.schema)
+        old = parsed(state, each.subject, each.schema)
         reasons = []
         if level.startswith(("BACKWARD", "FULL")):
             reasons += [
@@ -363,10 +304,14 @@ def _imported(
     state: State, subject: str, schema: SchemaText, schema_id: int | None, number: int | None
 ) -> Change:
     if schema_id is None or schema_id < 0:
-        raise _not_permitted(f"Subject {subject} is in import mode, so an id must be given")
+        # A producer that has its schemas registered by itself goes on while they are moved.
+        existing = _same(state, state.live(subject), schema)
+        if existing is not None:
+            return Change((), existing)
+        raise not_permitted(f"Subject {subject} is in import mode, so an id must be given")
     other = state.by_id(schema_id, subject)
     if other is not None and other.schema.identity != schema.identity:
-        raise _not_permitted(
+        raise not_permitted(
             f"Overwrite new schema with id {schema_id} is not permitted: it is version {other.version} of "
             f"{other.subject}"
         )
@@ -377,29 +322,47 @@ def _imported(
                 return Change((), each)
         number = versions[-1].version + 1 if versions else 1
     value = SchemaValue(subject=subject, version=number, id=schema_id, schema=schema)
-    return Change((_schema_record(value),), value)
+    return Change(_registration(state, value), value)
 
 
 def _same(state: State, versions: Sequence[SchemaValue], stored: SchemaText) -> SchemaValue | None:
     """The newest version that is the same schema."""
+    wanted = extras.without_version(stored)
     for each in reversed(versions):
-        if each.schema.identity == stored.identity:
+        if extras.without_version(each.schema).identity == wanted.identity:
             return each
-    # Another registry may have stored it in another layout.
+    # Another registry may have stored it in another layout, or a serializer has put what it uses in place.
     for each in reversed(versions):
+        old = each.schema
+        if old.kind != stored.kind or (stored.references and old.references != stored.references):
+            continue
+        form = "resolved" if old.references and not stored.references else ""
         try:
-            written = _canonical(each.schema, parsed(state, each.schema))
+            before = parsed(state, each.subject, old).rendered(form)
+            now = parsed(state, each.subject, stored).rendered(form)
         except RegistryError:
             continue
-        if written.identity == stored.identity:
+        same_text = replace(old, text=before, references=stored.references)
+        if extras.without_version(same_text).identity == replace(wanted, text=now).identity:
             return each
     return None
 
 
-def _canonical(schema: SchemaText, compiled: Parsed) -> SchemaText:
-    return SchemaText(
-        text=compiled.canonical, kind=schema.kind, references=schema.references, extra=schema.extra
+def _canonical(state: State, subject: str, schema: SchemaText, compiled: Parsed) -> SchemaText:
+    """A schema as it is stored: in one layout, and with the versions that its references mean now."""
+    references = tuple(
+        replace(each, version=used.version) if (used := _referred(state, subject, each)) else each
+        for each in schema.references
     )
+    return replace(schema, text=compiled.canonical, references=references)
+
+
+def _registration(state: State, value: SchemaValue) -> tuple[Record, ...]:
+    """The records of a version, and of its context where that is new."""
+    context = subjects.context_of(value.subject)
+    is_new = context != subjects.DEFAULT_CONTEXT and context not in state.contexts
+    mark = (Record(key=ContextKey(context=context), value=ContextValue()),) if is_new else ()
+    return (*mark, _schema_record(value))
 
 
 def _schema_record(value: SchemaValue, *, deleted: bool = False) -> Record:
@@ -434,36 +397,16 @@ def _settings_taken_back(state: State, subject: str) -> list[Record]:
     return [Record(key=key, value=None) for key in keys]
 
 
-def _check_unused(state: State, each: SchemaValue, *, deleted: bool = False) -> None:
-    users = state.referenced_by(each.subject, each.version, deleted=deleted)
+def _check_unused(state: State, each: SchemaValue, *, deleted: bool = False, but: str | None = None) -> None:
+    """Makes sure that no version uses one, `but` those of a subject that goes with it."""
+    using = state.referenced_by(each.subject, each.version, deleted=deleted)
+    users = [user for user in using if user.subject != but]
     if users:
         named = ", ".join(f"{user.subject} version {user.version}" for user in users[:5])
         raise RegistryError(
             codes.REFERENCE_EXISTS,
             f"One or more references exist to the schema {each.subject} version {each.version}: {named}",
         )
-
-
-def _check_writable(state: State, subject: str | None) -> None:
-    if mode_of(state, subject).startswith("READONLY"):
-        where = "the registry" if subject is None else f"Subject {subject}"
-        raise _not_permitted(f"{where} is in read-only mode")
-
-
-def _check_subject(subject: str) -> None:
-    # Control characters would stand in keys, and in the terminal of whoever lists the subjects.
-    if (
-        not subject
-        or subject != subject.strip()
-        or any(ord(each) < 32 or ord(each) == 127 for each in subject)
-    ):
-        raise RegistryError(
-            codes.INVALID_SUBJECT, f"The specified subject '{subject}' is not a valid subject"
-        )
-
-
-def _not_permitted(message: str) -> RegistryError:
-    return RegistryError(codes.NOT_PERMITTED, message)
 
 
 def _version_number(text: str) -> int | None:

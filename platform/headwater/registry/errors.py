@@ -52,3 +52,8 @@ def subject_not_found(subject: str) -> RegistryError:
 def version_not_found(version: object) -> RegistryError:
     """The subject has no such version."""
     return RegistryError(VERSION_NOT_FOUND, f"Version {version} not found.")
+
+
+def not_permitted(message: str) -> RegistryError:
+    """A mode, or something else that was set, does not allow it."""
+    return RegistryError(NOT_PERMITTED, message)

@@ -5,6 +5,7 @@
     {"keytype":"CONFIG","subject":S,"magic":0}                   {"subject":S,"compatibilityLevel":L, ...}
     {"keytype":"MODE","subject":S,"magic":0}                     {"subject":S,"mode":M}
     {"keytype":"DELETE_SUBJECT","subject":S,"magic":0}           {"subject":S,"version":V}: all up to V, softly
+    {"keytype":"CONTEXT","tenant":"default","context":C,"magic":0}  {"tenant":"default","context":C}: there is one
     {"keytype":"NOOP","magic":0}                                 nothing; marks a place in the topic
 
 The subject of CONFIG and MODE is null for those that hold for all subjects. A null value takes its key back: of a
@@ -92,7 +93,14 @@ class DeleteSubjectKey:
     subject: str
 
 
-Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey
+@dataclass(frozen=True, kw_only=True)
+class ContextKey:
+    """The key of a context: Confluent's registry looks only in those that have a record."""
+
+    context: str
+
+
+Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | ContextKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +136,12 @@ class DeleteSubjectValue:
     version: int
 
 
-Value = SchemaValue | ConfigValue | ModeValue | DeleteSubjectValue
+@dataclass(frozen=True, kw_only=True)
+class ContextValue:
+    """That there is a context."""
+
+
+Value = SchemaValue | ConfigValue | ModeValue | DeleteSubjectValue | ContextValue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +165,15 @@ _KEYTYPES: Mapping[type[Any], tuple[str, int]] = {
 _SCHEMA_MEMBERS = (
     *("subject", "version", "id", "schema", "schemaType", "references", "metadata", "ruleSet", "deleted"),
 )
-_OF_OTHERS = ("NOOP", "CLEAR_SUBJECT", "CONTEXT")
+_TENANT = "default"
+_OF_OTHERS = ("NOOP", "CLEAR_SUBJECT")
 """Marks, and a registry's own housekeeping, that change no schema, configuration or mode."""
 
 
 def encode_key(key: Key) -> bytes:
     """The bytes of a key."""
+    if isinstance(key, ContextKey):
+        return _bytes({"keytype": "CONTEXT", "tenant": _TENANT, "context": key.context, "magic": 0})
     keytype, magic = _KEYTYPES[type(key)]
     fields: dict[str, Any] = {"keytype": keytype, "subject": key.subject}
     if isinstance(key, SchemaKey):
@@ -169,6 +185,8 @@ def encode_value(key: Key, value: Value | None) -> bytes | None:
     """The bytes of a value; None takes the key back."""
     if value is None:
         return None
+    if isinstance(key, ContextKey):
+        return _bytes({"tenant": _TENANT, "context": key.context})
     subject = key.subject
     if isinstance(value, SchemaValue):
         return _bytes(_schema_fields(value))
@@ -176,6 +194,7 @@ def encode_value(key: Key, value: Value | None) -> bytes | None:
         return _bytes({**({"subject": subject} if subject is not None else {}), **value.fields})
     if isinstance(value, ModeValue):
         return _bytes({**({"subject": subject} if subject is not None else {}), "mode": value.mode})
+    assert isinstance(value, DeleteSubjectValue)
     return _bytes({"subject": subject, "version": value.version})
 
 
@@ -212,8 +231,34 @@ def references_of(values: Any) -> tuple[Reference, ...]:
 
 
 def extra_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a schema carries for clients: `metadata` and `ruleSet`, where they say anything."""
-    return {name: fields[name] for name in ("metadata", "ruleSet") if fields.get(name)}
+    """What a schema carries for clients: `metadata` and `ruleSet`, where they say anything.
+
+    Raises:
+        ValueError: They are not of the form; Confluent's registry could not read the record.
+    """
+    extra = {name: fields[name] for name in ("metadata", "ruleSet") if fields.get(name)}
+    for name, value in extra.items():
+        _require(value, dict, name)
+    for name, each in extra.get("metadata", {}).items():
+        kind = {"tags": dict, "properties": dict, "sensitive": list}.get(name)
+        if kind is not None and each is not None:
+            _require(each, kind, f"metadata.{name}")
+    for name, each in (extra.get("metadata", {}).get("tags") or {}).items():
+        _require(each, list, f"metadata.tags.{name}")
+    for name, each in (extra.get("metadata", {}).get("properties") or {}).items():
+        _require(each, (str, int, float), f"metadata.properties.{name}")
+    for name, rules in extra.get("ruleSet", {}).items():
+        if name.endswith("Rules") and rules is not None:
+            _require(rules, list, f"ruleSet.{name}")
+            for each in rules:
+                _require(each, dict, f"each of ruleSet.{name}")
+    return extra
+
+
+def _require(value: Any, kinds: type | tuple[type, ...], what: str) -> None:
+    if not isinstance(value, kinds):
+        name = {dict: "an object", list: "a list"}.get(kinds, "a text")  # type: ignore[call-overload]  # of one kind
+        raise ValueError(f"{what} is to be {name}")
 
 
 def schema_fields(schema: SchemaText) -> dict[str, Any]:
@@ -247,6 +292,8 @@ def _key(keytype: str, fields: Mapping[str, Any]) -> Key | None:
         return ModeKey(subject=subject)
     if keytype == "DELETE_SUBJECT":
         return DeleteSubjectKey(subject=_required(subject))
+    if keytype == "CONTEXT":
+        return ContextKey(context=str(fields["context"]))
     return None  # of a newer registry
 
 
@@ -270,6 +317,8 @@ def _value(key: Key, fields: Mapping[str, Any]) -> Value:
         return ConfigValue(fields={name: each for name, each in fields.items() if name != "subject"})
     if isinstance(key, ModeKey):
         return ModeValue(mode=str(fields["mode"]))
+    if isinstance(key, ContextKey):
+        return ContextValue()
     return DeleteSubjectValue(version=int(fields["version"]))
 
 

@@ -1,99 +1,20 @@
 """Which request asks what: the paths, parameters and answers of Confluent's REST interface."""
 
-import hashlib
 import json
-import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater import __version__
-from headwater.registry import decisions
+from headwater.registry import decisions, settings, subjects
 from headwater.registry import errors as codes
-from headwater.registry.decisions import LEVEL
+from headwater.registry.addresses import addressed
 from headwater.registry.errors import RegistryError, subject_not_found
-from headwater.registry.records import (
-    AVRO,
-    FORMATS,
-    SchemaText,
-    SchemaValue,
-    extra_of,
-    references_of,
-    schema_fields,
-)
+from headwater.registry.extras import guid_of, property_of
+from headwater.registry.records import FORMATS, SchemaValue, schema_fields
+from headwater.registry.request import Request
 from headwater.registry.service import Service
+from headwater.registry.settings import LEVEL
 from headwater.registry.state import State
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request.
-
-    Attributes:
-        method: `GET`, `POST`, `PUT` or `DELETE`.
-        path: The decoded parts of its path.
-        query: Its parameters; of one that is given twice, the last.
-        body: What was sent with it.
-    """
-
-    method: str
-    path: tuple[str, ...]
-    query: Mapping[str, str]
-    body: bytes = b""
-
-    def flag(self, name: str) -> bool:
-        """A parameter that is `true` or `false`."""
-        return self.query.get(name, "").lower() == "true"
-
-    def number(self, name: str, default: int) -> int:
-        """A parameter that is a whole number.
-
-        Raises:
-            RegistryError: It is none.
-        """
-        try:
-            return int(self.query.get(name, default))
-        except ValueError:
-            raise RegistryError(400, f"{name}={self.query[name]} is no whole number") from None
-
-    @cached_property
-    def fields(self) -> Mapping[str, Any]:
-        """The members of the JSON object that was sent.
-
-        Raises:
-            RegistryError: It is none.
-        """
-        try:
-            value = json.loads(self.body or b"{}")
-        except (ValueError, RecursionError) as error:
-            raise RegistryError(400, f"the request's body is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise RegistryError(400, "the request's body is not a JSON object")
-        return value
-
-    def schema(self) -> SchemaText:
-        """The schema that was sent.
-
-        Raises:
-            RegistryError: There is none, or it is not of the form.
-        """
-        text = self.fields.get("schema")
-        if not isinstance(text, str) or not text.strip():
-            raise RegistryError(codes.INVALID_SCHEMA, "Empty schema")
-        try:
-            references = references_of(self.fields.get("references"))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise RegistryError(
-                codes.INVALID_SCHEMA, "each of references needs name, subject and version"
-            ) from error
-        kind, extra = str(self.fields.get("schemaType") or AVRO), extra_of(self.fields)
-        for name, value in extra.items():
-            # Confluent's registry could not read the record.
-            if not isinstance(value, dict):
-                raise RegistryError(codes.INVALID_SCHEMA, f"{name} is to be an object")
-        return SchemaText(text=text, kind=kind, references=references, extra=extra)
-
 
 Handler = Callable[..., Any]
 
@@ -104,6 +25,7 @@ def answer_of(service: Service, request: Request) -> Any:
     Raises:
         RegistryError: The request is refused.
     """
+    request = _of_its_subject(service, addressed(request))
     found = False
     for method, pattern, handler in _ROUTES:
         arguments = _matched(pattern, request.path)
@@ -115,6 +37,14 @@ def answer_of(service: Service, request: Request) -> Any:
     if found:
         raise RegistryError(405, "HTTP 405 Method Not Allowed")
     raise RegistryError(404, "HTTP 404 Not Found")
+
+
+def _of_its_subject(service: Service, request: Request) -> Request:
+    """The request, of the subject that an alias in its path stands for."""
+    place = request.subject_place
+    if place is None or request.path[0] in ("config", "mode"):
+        return request
+    return request.with_subject(service.read(lambda state: settings.alias_of(state, request.path[place])))
 
 
 def _matched(pattern: tuple[str, ...], path: tuple[str, ...]) -> list[str] | None:
@@ -130,13 +60,13 @@ def _matched(pattern: tuple[str, ...], path: tuple[str, ...]) -> list[str] | Non
 
 def _schema_by_id(service: Service, request: Request, number: str) -> Any:
     def ask(state: State) -> dict[str, Any]:
-        value = state.by_id(_id(number), request.query.get("subject"))
+        value = state.by_id(_id(number), request.text("subject"))
         if value is None:
             raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {number} not found")
         highest = {"maxId": state.next_id("") - 1} if request.flag("fetchMaxId") else {}
-        return {**_rendered(state, value, request), "guid": _guid(value), **highest}
+        return {**_rendered(state, value, request), "guid": guid_of(value.schema), **highest}
 
-    return service.read(ask, is_long="format" in request.query)
+    return service.read(ask, is_long=bool(request.text("format")))
 
 
 def _schema_text_by_id(service: Service, request: Request, number: str) -> Any:
@@ -146,7 +76,7 @@ def _schema_text_by_id(service: Service, request: Request, number: str) -> Any:
 def _schema_by_guid(service: Service, request: Request, guid: str) -> Any:
     def ask(state: State) -> dict[str, Any]:
         for value in state:
-            if _guid(value) == guid.lower():
+            if guid_of(value.schema) == guid.lower():
                 return {**_rendered(state, value, request), "guid": guid}
         raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {guid} not found")
 
@@ -154,13 +84,16 @@ def _schema_by_guid(service: Service, request: Request, guid: str) -> Any:
 
 
 def _ids_of_guid(service: Service, request: Request, guid: str) -> Any:
-    ids = service.read(lambda state: sorted({each.id for each in state if _guid(each) == guid.lower()}))
-    return [{"context": ".", "id": each} for each in ids]
+    def ask(state: State) -> list[tuple[str, int]]:
+        same = (each for each in state if guid_of(each.schema) == guid.lower())
+        return sorted({(subjects.context_of(each.subject), each.id) for each in same})
+
+    return [{"context": context, "id": number} for context, number in service.read(ask)]
 
 
 def _uses_of_id(service: Service, request: Request, number: str) -> list[SchemaValue]:
     def ask(state: State) -> list[SchemaValue]:
-        uses = state.uses_of(_id(number), request.query.get("subject"))
+        uses = state.uses_of(_id(number), request.text("subject"))
         if not uses:
             raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {number} not found")
         deleted = request.flag("deleted")
@@ -186,10 +119,11 @@ def _types(service: Service, request: Request) -> Any:
 
 
 def _schemas(service: Service, request: Request) -> Any:
-    prefix, deleted = request.query.get("subjectPrefix", ""), request.flag("deleted")
+    prefix, deleted = request.text("subjectPrefix") or "", request.flag("deleted")
 
     def ask(state: State) -> list[dict[str, Any]]:
-        values = [e for e in state if e.subject.startswith(prefix) and (deleted or not e.deleted)]
+        wanted = (each for each in state if subjects.begins_with(each.subject, prefix))
+        values = [each for each in wanted if deleted or not each.deleted]
         if request.flag("latestOnly"):
             values = list({each.subject: each for each in values}.values())
         return [_described(state, each, request) for each in _page(request, values)]
@@ -201,11 +135,11 @@ def _schemas(service: Service, request: Request) -> Any:
 
 
 def _subjects(service: Service, request: Request) -> Any:
-    prefix = request.query.get("subjectPrefix", "").removeprefix(":*:")
+    prefix = request.text("subjectPrefix") or ""
     deleted, only = request.flag("deleted"), request.flag("deletedOnly")
 
     def ask(state: State) -> list[str]:
-        names = [name for name in sorted(state.subjects) if name.startswith(prefix)]
+        names = [name for name in sorted(state.subjects) if subjects.begins_with(name, prefix)]
         if only:
             return [name for name in names if not state.live(name)]
         return [name for name in names if deleted or state.live(name)]
@@ -237,7 +171,7 @@ def _register(service: Service, request: Request, subject: str) -> Any:
         )
     )
     # Without the text: confluent-kafka keeps what it is sent here, and its Protobuf reader cannot use the text.
-    return {"id": value.id, "version": value.version, "guid": _guid(value)}
+    return {"id": value.id, "version": value.version, "guid": guid_of(value.schema)}
 
 
 def _lookup(service: Service, request: Request, subject: str) -> Any:
@@ -252,7 +186,7 @@ def _version(service: Service, request: Request, subject: str, number: str) -> A
     deleted = request.flag("deleted")
     return service.read(
         lambda state: _described(state, decisions.version(state, subject, number, deleted=deleted), request),
-        is_long="format" in request.query,
+        is_long=bool(request.text("format")),
     )
 
 
@@ -261,18 +195,15 @@ def _version_text(service: Service, request: Request, subject: str, number: str)
 
 
 def _latest_with_metadata(service: Service, request: Request, subject: str) -> Any:
-    wanted = dict(
-        zip(request.query.get("key", "").split(","), request.query.get("value", "").split(","), strict=False)
-    )
-    wanted.pop("", None)
+    wanted = dict(zip(request.query.get("key", ()), request.query.get("value", ()), strict=False))
+    deleted = request.flag("deleted")
 
     def ask(state: State) -> dict[str, Any]:
-        for each in reversed(state.live(subject)):
-            others = each.schema.extra
-            properties = (others.get("metadata") or {}).get("properties") or {}
-            if isinstance(properties, dict) and wanted.items() <= properties.items():
+        versions = state.all(subject) if deleted else state.live(subject)
+        for each in reversed(versions):
+            if all(property_of(each.schema, name) == value for name, value in wanted.items()):
                 return _described(state, each, request)
-        if not state.live(subject):
+        if not versions:
             raise subject_not_found(subject)
         raise RegistryError(codes.SCHEMA_NOT_FOUND, "Schema not found")
 
@@ -311,22 +242,22 @@ def _compatible(service: Service, request: Request, subject: str, number: str | 
 def _get_config(service: Service, request: Request, subject: str | None = None) -> Any:
     def ask(state: State) -> dict[str, Any]:
         own = dict(state.configs.get(subject, {}))
-        if subject is None or request.flag("defaultToGlobal"):
-            return {LEVEL: decisions.level_of(state, subject), **own}
-        if not own:
-            raise decisions.no_config(subject)
-        return own
+        if request.flag("defaultToGlobal"):
+            own = settings.config_of(state, subject)
+        elif subject is not None and not own:
+            raise settings.no_config(subject)
+        return {LEVEL: settings.level_of(state, subject), **own}
 
     return service.read(ask)
 
 
 def _set_config(service: Service, request: Request, subject: str | None = None) -> Any:
     fields = request.fields
-    return service.change(lambda state: decisions.set_config(state, subject, fields))
+    return service.change(lambda state: settings.set_config(state, subject, fields))
 
 
 def _delete_config(service: Service, request: Request, subject: str | None = None) -> Any:
-    return service.change(lambda state: decisions.delete_config(state, subject))
+    return service.change(lambda state: settings.delete_config(state, subject))
 
 
 # -- modes
@@ -338,27 +269,26 @@ def _get_mode(service: Service, request: Request, subject: str | None = None) ->
             raise RegistryError(
                 codes.NO_SUBJECT_MODE, f"Subject '{subject}' does not have subject-level mode configured"
             )
-        return {"mode": decisions.mode_of(state, subject)}
+        return {"mode": settings.mode_of(state, subject)}
 
     return service.read(ask)
 
 
 def _set_mode(service: Service, request: Request, subject: str | None = None) -> Any:
     mode, force = str(request.fields.get("mode", "")), request.flag("force")
-    return {"mode": service.change(lambda state: decisions.set_mode(state, subject, mode, force=force))}
+    return {"mode": service.change(lambda state: settings.set_mode(state, subject, mode, force=force))}
 
 
-def _delete_mode(service: Service, request: Request, subject: str) -> Any:
-    return {"mode": service.change(lambda state: decisions.delete_mode(state, subject))}
+def _delete_mode(service: Service, request: Request, subject: str | None = None) -> Any:
+    return {"mode": service.change(lambda state: settings.delete_mode(state, subject))}
 
 
 # -- the registry itself
 
 
 def _contexts(service: Service, request: Request) -> Any:
-    return service.read(
-        lambda state: sorted({".", *(f".{each}".replace("..", ".") for each in state.contexts())})
-    )
+    prefix = request.text("contextPrefix") or ""
+    return _page(request, [each for each in service.read(State.all_contexts) if each.startswith(prefix)])
 
 
 def _root(service: Service, request: Request) -> Any:
@@ -405,6 +335,7 @@ _ROUTES: tuple[tuple[str, tuple[str, ...], Handler], ...] = tuple(
         ("DELETE", "/config/*", _delete_config),
         ("GET", "/mode", _get_mode),
         ("PUT", "/mode", _set_mode),
+        ("DELETE", "/mode", _delete_mode),
         ("GET", "/mode/*", _get_mode),
         ("PUT", "/mode/*", _set_mode),
         ("DELETE", "/mode/*", _delete_mode),
@@ -423,7 +354,7 @@ def _described(state: State, value: SchemaValue, request: Request) -> dict[str, 
         "subject": value.subject,
         "version": value.version,
         "id": value.id,
-        "guid": _guid(value),
+        "guid": guid_of(value.schema),
         "schemaType": value.schema.kind,  # clients that know the member's default only skip it
         **_rendered(state, value, request),
         **({"deleted": True} if value.deleted else {}),
@@ -432,20 +363,10 @@ def _described(state: State, value: SchemaValue, request: Request) -> dict[str, 
 
 def _rendered(state: State, value: SchemaValue, request: Request) -> dict[str, Any]:
     fields = schema_fields(value.schema)
-    form = request.query.get("format", "")
+    form = request.text("format")
     if form:
-        fields["schema"] = decisions.parsed(state, value.schema).rendered(form)
+        fields["schema"] = decisions.parsed(state, value.subject, value.schema).rendered(form)
     return fields
-
-
-def _guid(value: SchemaValue) -> str:
-    """A schema's name in all registries, for clients that send it in a header: of its text and references."""
-    digest = hashlib.md5(value.schema.text.encode(), usedforsecurity=False)
-    for each in value.schema.references:
-        digest.update(each.name.encode() + each.subject.encode() + each.version.to_bytes(4, "big"))
-    if value.schema.extra:
-        digest.update(json.dumps(value.schema.extra, sort_keys=True).encode())
-    return str(uuid.UUID(bytes=digest.digest()))
 
 
 def _as_json(text: str) -> Any:

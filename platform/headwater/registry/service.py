@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headwater.registry import errors as codes
-from headwater.registry.decisions import Change
+from headwater.registry.change import Change
 from headwater.registry.errors import RegistryError
 from headwater.registry.state import State
 from headwater.registry.store import FencedError, TopicStore

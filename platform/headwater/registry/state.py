@@ -7,6 +7,7 @@ from typing import Any
 from headwater.registry.records import (
     ConfigKey,
     ConfigValue,
+    ContextKey,
     DeleteSubjectKey,
     DeleteSubjectValue,
     ModeKey,
@@ -16,8 +17,7 @@ from headwater.registry.records import (
     SchemaText,
     SchemaValue,
 )
-
-DEFAULT_CONTEXT = ""
+from headwater.registry.subjects import DEFAULT_CONTEXT, beside, context_of, parts_of, prefix_of
 
 
 @dataclass
@@ -28,11 +28,13 @@ class State:
         subjects: The versions of each subject by number, with those that are deleted softly.
         configs: Configurations by subject; that of None holds for all.
         modes: Modes by subject; that of None holds for all.
+        contexts: Those that have a record.
     """
 
     subjects: dict[str, dict[int, SchemaValue]] = field(default_factory=dict)
     configs: dict[str | None, Mapping[str, Any]] = field(default_factory=dict)
     modes: dict[str | None, str] = field(default_factory=dict)
+    contexts: set[str] = field(default_factory=set)
     _places: dict[tuple[str, int], list[SchemaKey]] = field(default_factory=dict)
     _ids: dict[tuple[str, str], int] = field(default_factory=dict)
     _highest: dict[str, int] = field(default_factory=dict)
@@ -48,6 +50,8 @@ class State:
             _put(self.configs, key.subject, value.fields if isinstance(value, ConfigValue) else None)
         elif isinstance(key, ModeKey):
             _put(self.modes, key.subject, value.mode if isinstance(value, ModeValue) else None)
+        elif isinstance(key, ContextKey):
+            (self.contexts.discard if value is None else self.contexts.add)(key.context)
         elif isinstance(key, DeleteSubjectKey) and isinstance(value, DeleteSubjectValue):
             self._delete_softly(key.subject, value.version)
 
@@ -61,12 +65,12 @@ class State:
 
     def by_id(self, number: int, subject: str | None = None) -> SchemaValue | None:
         """A version that has the id, in the context of the subject."""
-        places = self._places.get((context_of(subject), number), [])
+        places = self._places_of(number, subject)
         return self._at(places[0]) if places else None
 
     def uses_of(self, number: int, subject: str | None = None) -> list[SchemaValue]:
         """All versions that have the id, in the context of the subject."""
-        return [self._at(each) for each in self._places.get((context_of(subject), number), [])]
+        return [self._at(each) for each in self._places_of(number, subject)]
 
     def id_of(self, schema: SchemaText, subject: str) -> int | None:
         """The id that a schema has already in the context of the subject."""
@@ -78,11 +82,17 @@ class State:
 
     def referenced_by(self, subject: str, version: int, *, deleted: bool = False) -> list[SchemaValue]:
         """The versions that use one of a subject."""
+        live = self.live(subject)
+        # Older registries kept that a schema uses the newest version, whichever that is.
+        numbers = (version, -1) if live and live[-1].version == version else (version,)
         return [
             each
             for each in self
             if (deleted or not each.deleted)
-            and any(r.subject == subject and r.version == version for r in each.schema.references)
+            and any(
+                used.version in numbers and beside(each.subject, used.subject) == subject
+                for used in each.schema.references
+            )
         ]
 
     def copy(self) -> "State":
@@ -91,18 +101,32 @@ class State:
             {subject: dict(versions) for subject, versions in self.subjects.items()},
             dict(self.configs),
             dict(self.modes),
+            set(self.contexts),
             {place: list(keys) for place, keys in self._places.items()},
             dict(self._ids),
             dict(self._highest),
         )
 
-    def contexts(self) -> set[str]:
-        """The contexts that subjects are in."""
-        return {context_of(subject) for subject in self.subjects}
+    def all_contexts(self) -> list[str]:
+        """The contexts that have a record or a subject, the default one first."""
+        others = self.contexts | {context_of(subject) for subject in self.subjects}
+        return [DEFAULT_CONTEXT, *sorted(others - {DEFAULT_CONTEXT})]
 
     def __iter__(self) -> Iterator[SchemaValue]:
         for subject in sorted(self.subjects):
             yield from self.all(subject)
+
+    def _places_of(self, number: int, subject: str | None) -> list[SchemaKey]:
+        """Where an id is used: for a subject without a context that does not have it, by its name in another one."""
+        context, name = parts_of(subject)
+        own = self._places.get((context, number), [])
+        if context != DEFAULT_CONTEXT or not name or any(each.subject == name for each in own):
+            return own
+        for other in self.all_contexts()[1:]:
+            places = self._places.get((other, number), [])
+            if any(each.subject == prefix_of(other) + name for each in places):
+                return places
+        return own
 
     def _at(self, key: SchemaKey) -> SchemaValue:
         return self.subjects[key.subject][key.version]
@@ -134,16 +158,6 @@ class State:
         for number, each in versions.items():
             if number <= up_to and not each.deleted:
                 versions[number] = replace(each, deleted=True)
-        self.configs.pop(subject, None)
-        self.modes.pop(subject, None)
-
-
-def context_of(subject: str | None) -> str:
-    """The context of a subject that is qualified as `:.context:name`; ids are counted apart in each."""
-    if subject is None or not subject.startswith(":."):
-        return DEFAULT_CONTEXT
-    context = subject[2:].partition(":")[0]
-    return context or DEFAULT_CONTEXT
 
 
 def _put(where: dict[Any, Any], key: Any, value: Any) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 from avro.errors import AvroException
 from avro.name import Names
-from avro.schema import Schema, make_avsc_object
+from avro.schema import make_avsc_object
 
 from headwater.registry.errors import SchemaError
 from headwater.registry.formats.parsed import Parsed, Resolved, one_line
+from headwater_streams.sources.avro_references import inlined
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
@@ -28,11 +29,23 @@ _FIELD_ORDER = ("name", "type", "doc", "default", "order")
 
 
 class AvroSchema:
-    """An Avro schema."""
+    """An Avro schema.
 
-    def __init__(self, schema: Schema, canonical: str) -> None:
-        self.schema = schema
-        self.canonical = canonical
+    Args:
+        value: The schema, from JSON.
+        used: Those that it uses.
+
+    Raises:
+        AvroException: It is none.
+    """
+
+    def __init__(self, value: Any, used: Sequence[Any]) -> None:
+        names = Names()
+        for each in used:
+            make_avsc_object(_plain(each), names)
+        self.schema = make_avsc_object(_plain(value), names)
+        self.canonical = one_line(_canonical(value, ""))
+        self._value, self._used = value, used
 
     def unreadable(self, writer: Parsed) -> list[str]:
         """Why this schema cannot read what the writer's wrote."""
@@ -47,7 +60,9 @@ class AvroSchema:
         ]
 
     def rendered(self, form: str) -> str:
-        """Its only form."""
+        """The text; as `resolved`, with the schemas that it uses in their places."""
+        if form == "resolved":
+            return one_line(_canonical(inlined(self._value, self._used), ""))
         return self.canonical
 
 
@@ -57,17 +72,28 @@ def parse(text: str, used: Sequence[Resolved]) -> AvroSchema:
     Raises:
         SchemaError: It is none.
     """
-    names = Names()
     try:
-        for each in used:
-            make_avsc_object(json.loads(each.text), names)
-        value = json.loads(text)
-        schema = make_avsc_object(value, names)
+        return AvroSchema(json.loads(text), [json.loads(each.text) for each in used])
     except json.JSONDecodeError as error:
         raise SchemaError(f"the schema is not JSON: {error}") from error
     except (AvroException, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SchemaError(f"not an Avro schema: {error}") from error
-    return AvroSchema(schema, one_line(_canonical(value, "")))
+
+
+def _plain(value: Any) -> Any:
+    """A schema without logical types: they change nothing of what is compared, and one that is unknown is a warning."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    schemas = ("type", "items", "values")
+    own = {k: _plain(v) if k in schemas else v for k, v in value.items() if k != "logicalType"}
+    if isinstance(own.get("fields"), list):
+        own["fields"] = [
+            {**each, "type": _plain(each["type"])} if isinstance(each, dict) and "type" in each else each
+            for each in own["fields"]
+        ]
+    return own
 
 
 def _canonical(value: Any, namespace: str) -> Any:
