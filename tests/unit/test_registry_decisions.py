@@ -9,7 +9,9 @@ from headwater.registry import decisions, settings
 from headwater.registry.change import Change
 from headwater.registry.errors import RegistryError
 from headwater.registry.records import (
+    Record,
     Reference,
+    SchemaKey,
     SchemaText,
     SchemaValue,
     decode,
@@ -94,6 +96,18 @@ def test_transitive_levels_compare_with_all_versions() -> None:
     assert "cannot read version 1" in reasons[0]
     with refused(409):
         register(state, "s", text)
+
+
+def test_what_is_registered_already_is_taken_with_its_faults() -> None:
+    state = State()
+    faulty = PLAIN.replace('"string"}', '"string","default":5}')
+    for ask in (decisions.register, decisions.check):
+        with refused(42201):
+            ask(state, "s", SchemaText(text=faulty))
+    value = SchemaValue(subject="s", version=1, id=1, schema=SchemaText(text=faulty))
+    state.apply(Record(key=SchemaKey(subject="s", version=1), value=value))
+    assert register(state, "s", faulty) == value
+    assert register(state, "s", PLAIN).version == 2
 
 
 def test_a_used_schema_must_exist_and_stays() -> None:

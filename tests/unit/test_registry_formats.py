@@ -46,6 +46,69 @@ def test_what_is_no_avro_schema_is_told(text: str) -> None:
         parse("AVRO", text)
 
 
+def fields(*each: object) -> dict[str, object]:
+    return {"type": "record", "name": "R", "fields": [*each]}
+
+
+def field(kind: object, **more: object) -> dict[str, object]:
+    return fields({"name": "a", "type": kind, **more})
+
+
+FIXED = {"type": "fixed", "name": "X", "size": 4}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        ["long", FIXED, "X"],
+        field("int", default="x"),
+        field("int", default=None),
+        field("int", default=True),
+        field("int", default=2**31),
+        field("long", default=2**63),
+        field("float", default="1.0"),
+        field("string", default=5),
+        field("boolean", default="true"),
+        field("null", default="null"),
+        field({"type": "array", "items": "int"}, default=["x"]),
+        field({"type": "map", "values": "int"}, default=[]),
+        field(fields({"name": "b", "type": "int"}) | {"name": "S"}, default={}),
+        field(["null", "int"], default="x"),
+        fields({"name": "a-b", "type": "int"}),
+        fields({"name": "1", "type": "int"}),
+        field("int", aliases="x"),
+        {**field("int"), "aliases": ["x-y"]},
+        {**FIXED, "size": 2**31},
+        {"type": "array", "items": {"type": "enum", "name": "E", "symbols": "A"}},
+    ],
+)
+def test_an_avro_schema_that_java_could_not_read_is_not_registered(schema: object) -> None:
+    assert len(parse("AVRO", json.dumps(schema)).faults()) == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        ["null", FIXED],
+        field(["null", "int"], default=1),
+        field("double", default="NaN"),
+        field("float", default=1),
+        field("bytes", default="\u00ff"),
+        field(FIXED, default="abcd"),
+        field(["null", "R"], default=None),
+        field(fields({"name": "b", "type": "int", "default": 1}) | {"name": "S"}, default={}),
+        field("int", aliases=["x-y"]),
+        # What Avro's library would warn of.
+        {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 5},
+        {"type": "int", "logicalType": "of next year"},
+    ],
+)
+def test_an_avro_schema_that_java_reads_is_registered_as_it_is(schema: object) -> None:
+    parsed = parse("AVRO", json.dumps(schema))
+    assert parsed.faults() == []
+    assert json.loads(parsed.canonical) == schema
+
+
 # -- JSON Schema
 
 

@@ -47,6 +47,21 @@ def parsed(state: State, subject: str, schema: SchemaText) -> Parsed:
         raise RegistryError(codes.INVALID_SCHEMA, f"Invalid schema of type {schema.kind}: {error}") from error
 
 
+def new(state: State, subject: str, schema: SchemaText) -> Parsed:
+    """A schema that is to become a version.
+
+    Raises:
+        RegistryError: As of `parsed`; or it has what readers could not do with.
+    """
+    compiled = parsed(state, subject, schema)
+    faults = compiled.faults()
+    if faults:
+        raise RegistryError(
+            codes.INVALID_SCHEMA, f"Invalid schema of type {schema.kind}: {'; '.join(faults)}"
+        )
+    return compiled
+
+
 def register(
     state: State,
     subject: str,
@@ -91,6 +106,7 @@ def register(
         raise RegistryError(
             codes.INVALID_SCHEMA, f"Version {import_version} is not one more than the version before"
         )
+    new(state, subject, schema)
     reasons = _incompatibilities(
         state, compiled, _of_one_group(live, stored, config), level_of(state, subject)
     )
@@ -158,7 +174,7 @@ def check(state: State, subject: str, schema: SchemaText, number: str | None = N
     Raises:
         RegistryError: It is no schema, or there is no such version.
     """
-    compiled = parsed(state, subject, schema)
+    compiled = new(state, subject, schema)
     level, config = level_of(state, subject), config_of(state, subject)
     if number is None:
         versions = state.live(subject)

@@ -10,6 +10,7 @@ from avro.name import Names
 from avro.schema import make_avsc_object
 
 from headwater.registry.errors import SchemaError
+from headwater.registry.formats.avro_faults import faults
 from headwater.registry.formats.parsed import Parsed, Resolved, one_line
 from headwater_streams.sources.avro_references import inlined
 
@@ -46,6 +47,10 @@ class AvroSchema:
         self.schema = make_avsc_object(_plain(value), names)
         self.canonical = one_line(_canonical(value, ""))
         self._value, self._used = value, used
+
+    def faults(self) -> list[str]:
+        """What it must not have to be registered."""
+        return [*faults(self.schema)]
 
     def unreadable(self, writer: Parsed) -> list[str]:
         """Why this schema cannot read what the writer's wrote."""

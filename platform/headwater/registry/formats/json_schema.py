@@ -29,6 +29,10 @@ class JsonSchema:
             if isinstance(reference, str) and not reference.startswith(STANDARD):
                 self.resolve(reference)
 
+    def faults(self) -> list[str]:
+        """Nothing that parsing leaves over."""
+        return []
+
     def unreadable(self, writer: Parsed) -> list[str]:
         """Why values of the writer's schema may be none of this one's."""
         if not isinstance(writer, JsonSchema):

@@ -32,11 +32,14 @@ class Parsed(Protocol):
     canonical: str
     """The text that stands for all that differ in layout only."""
 
+    def faults(self) -> list[str]:
+        """What a schema that is registered already may have, and a new one must not; a sentence each."""
+
     def unreadable(self, writer: "Parsed") -> list[str]:
         """Why values of the writer's schema cannot be read by this one, a sentence each; empty if they can."""
 
     def rendered(self, form: str) -> str:
-        """The text in one of the forms that clients ask for, as `serialized` for Protobuf."""
+        """The text in one of the forms that clients ask for, as `serialized` for Protobuf and `resolved` for Avro."""
 
 
 def parse(kind: str, text: str, used: Sequence[Resolved] = ()) -> Parsed:

@@ -60,6 +60,10 @@ class ProtobufSchema:
         self.canonical = proto_text(file)
         self.messages = dict(_messages(file.message_type, f".{file.package}" if file.package else ""))
 
+    def faults(self) -> list[str]:
+        """Nothing that parsing leaves over."""
+        return []
+
     def unreadable(self, writer: Parsed) -> list[str]:
         """Why this schema cannot read what the writer's wrote."""
         if not isinstance(writer, ProtobufSchema):
