@@ -21,7 +21,7 @@ def inlined(schema: Any, used: Iterable[Any]) -> Any:
 
     def walk(value: Any, space: str) -> Any:
         if isinstance(value, str):
-            for full in (_full_name(value, space), value):
+            for full in (full_name(value, space), value):
                 if full in definitions and full not in placed:
                     return walk(definitions[full], "")
             return value
@@ -31,7 +31,7 @@ def inlined(schema: Any, used: Iterable[Any]) -> Any:
             return value
         own = dict(value)
         if own.get("type") in _NAMED:
-            full, space = _named(own, space)
+            full, space = name_of(own, space)
             if full in definitions and full in placed:
                 return full
             placed.add(full)
@@ -54,7 +54,7 @@ def _collect(value: Any, space: str, definitions: dict[str, dict[str, Any]]) -> 
             _collect(each, space, definitions)
     elif isinstance(value, dict):
         if value.get("type") in _NAMED:
-            full, inside = _named(value, space)
+            full, inside = name_of(value, space)
             definitions.setdefault(full, {"namespace": space, **value})
             space = inside
         for each in (value.get("type"), value.get("items"), value.get("values")):
@@ -63,12 +63,13 @@ def _collect(value: Any, space: str, definitions: dict[str, dict[str, Any]]) -> 
             _collect(field_["type"], space, definitions)
 
 
-def _named(value: Mapping[str, Any], space: str) -> tuple[str, str]:
+def name_of(value: Mapping[str, Any], space: str) -> tuple[str, str]:
     """The full name of a named schema, and the namespace in it."""
     name = str(value.get("name", ""))
     inside = name.rpartition(".")[0] if "." in name else str(value.get("namespace", space) or "")
-    return (name if "." in name else _full_name(name, inside)), inside
+    return (name if "." in name else full_name(name, inside)), inside
 
 
-def _full_name(name: str, space: str) -> str:
+def full_name(name: str, space: str) -> str:
+    """A name with the namespace that it stands in."""
     return f"{space}.{name}" if space and "." not in name else name

@@ -51,11 +51,12 @@ def _wider(node: Any, ints: bool) -> Any:
     if "fields" in node:
         widened["fields"] = [{**each, "type": _wider(each["type"], ints)} for each in node["fields"]]
     if node.get("logicalType") == "decimal" and node.get("precision", 0) <= _DIGITS_OF_A_LONG:
-        widened["precision"] = max(node.get("precision", 0), _most_digits(node))
+        widened["precision"] = max(node.get("precision", 0), most_digits(node))
     return widened
 
 
-def _most_digits(node: dict[str, Any]) -> int:
+def most_digits(node: dict[str, Any]) -> int:
+    """Of a DECIMAL in the wider schema."""
     if node["type"] != "fixed":
         return _MOST_DIGITS
     return min(_MOST_DIGITS, len(str(2 ** (8 * node["size"] - 1) - 1)) - 1)

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
+from headwater_streams.sources.avro_logical import by_writers_units, without_times
 from headwater_streams.sources.avro_schema import avro_detour, tells_ints_from_longs, wider
 from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
@@ -89,6 +90,10 @@ class Avro:
             reasons = avro_incompatibilities(spark, self.schema, writer)
         except Exception as error:
             raise JobDefinitionError(f"hw.avro: writer {number}: {_cause(error)}") from error
+        try:
+            by_writers_units(self.schema, writer)
+        except ValueError as error:
+            reasons = [*reasons, str(error)]
         if reasons:
             raise JobDefinitionError(
                 f"hw.avro: what writer {number} wrote cannot be read as the schema: {'; '.join(reasons)}"
@@ -221,7 +226,9 @@ class AvroReader:
         for number, writer in self._writers.items():
             if writer is not None:
                 here = _has_header(raw) & (_id(raw) == number)
-                value = F.when(here, _from_avro(record, wider(writer, ints=ints), reader)).otherwise(value)
+                as_read, written = by_writers_units(form.schema, writer)
+                read = _from_avro(record, wider(written, ints=ints), wider(as_read, ints=ints))
+                value = F.when(here, read.try_cast(nothing)).otherwise(value)
         return value
 
 
@@ -249,7 +256,7 @@ def _from_avro(record: Column, writer: str, reader: str) -> Column:
 
 
 def _with_end(schema: str) -> str:
-    value = json.loads(schema)
+    value = without_times(json.loads(schema))
     end = {
         "name": END,
         "type": {"type": "fixed", "name": "HeadwaterEnd", "namespace": "headwater", "size": len(_MARK)},

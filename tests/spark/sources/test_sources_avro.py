@@ -1,9 +1,12 @@
 """Which values are one Avro record and nothing behind it, with and without the header of Confluent's wire format."""
 
+import io
 import json
 import random
 import struct
 from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +19,7 @@ from headwater_streams.sources.decode import value_schema
 Decoded = tuple[tuple[object, ...] | None, str | None]
 Decode = Callable[..., list[Decoded]]
 
+AT = datetime(2026, 1, 1, 12, 30, 0, 5000, tzinfo=UTC)
 CUT_OFF = "the value is cut off, or not of the schema"
 LEFT_OVER = "bytes are left over behind the record"
 
@@ -199,6 +203,56 @@ def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(decode: De
         (None, "the value is null"),
         (None, "the value is empty"),
     ]
+
+
+def test_avro_values_are_read_by_the_unit_that_they_were_written_in(decode: Decode) -> None:
+    fastavro = pytest.importorskip("fastavro")
+
+    def version(cents: int, unit: str, day: object) -> str:
+        amount = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": cents}
+        return record(
+            ("price", amount),
+            (
+                "all",
+                {
+                    "type": "array",
+                    "items": [
+                        "null",
+                        {"type": "record", "name": "P", "fields": [{"name": "p", "type": amount}]},
+                    ],
+                },
+            ),
+            ("at", ["null", {"type": "long", "logicalType": f"timestamp-{unit}"}]),
+            ("day", day),
+            ("noon", {"type": "long", "logicalType": "time-micros"}),
+        )
+
+    def written(schema: str, day: object) -> bytes:
+        out = io.BytesIO()
+        price = Decimal("-12.50")
+        row = {"price": price, "all": [{"p": price}, None], "at": AT, "day": day, "noon": time(12, 0, 0, 1)}
+        fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(schema)), row)
+        return out.getvalue()
+
+    day = {"type": "int", "logicalType": "date"}
+    older, newest = version(2, "millis", "int"), version(3, "micros", day)
+    nanos = newest.replace("timestamp-micros", "timestamp-nanos")
+    declared = hw.topic(
+        "t", format=hw.avro(newest, writers=lambda number: {1: older, 2: newest, 3: nanos}[number])
+    )
+    values = [
+        wire(1, written(older, 20_000)),
+        wire(2, written(newest, date(2024, 10, 4))),
+        wire(3, written(newest, date(2024, 10, 4))),
+    ]
+    row = (
+        Decimal("-12.500"),
+        [(Decimal("-12.500"),), None],
+        AT.replace(tzinfo=None),
+        date(2024, 10, 4),
+        43_200_000_001,
+    )
+    assert decode(declared, values) == [(row, None), (row, None), (None, UNKNOWN)]
 
 
 UNKNOWN = "the schema 3 is not known, or not to be read as the job's"
