@@ -6,7 +6,7 @@ import json
 import pytest
 
 from headwater.registry.errors import SchemaError
-from headwater.registry.formats import Resolved, parse
+from headwater.registry.formats import Parsed, Resolved, parse
 
 # -- Avro
 
@@ -321,6 +321,42 @@ def proto(body: str) -> str:
 def test_changes_of_protobuf_schemas(before: str, after: str, changes: list[str]) -> None:
     reasons = parse("PROTOBUF", proto(after)).unreadable(parse("PROTOBUF", proto(before)))
     assert [each.partition(":")[0] for each in reasons] == changes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        (
+            "package m; message Money { int64 cents = 1; }",
+            "package m; message Money { int64 c = 1; int32 d = 2; }",
+            [],
+        ),
+        (
+            "package m; message Money { int64 cents = 1; }",
+            "package m; message Money { string cents = 1; }",
+            ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"],
+        ),
+        (
+            "package m; message Money { int64 cents = 1; }",
+            "package n; message Money { int64 cents = 1; }",
+            [],
+        ),
+        (
+            "package m; message Money { int64 c = 1; Money of = 2; }",
+            "package m; message Money { float c = 1; Money of = 2; }",
+            ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"],
+        ),
+    ],
+)
+def test_an_imported_message_is_compared_by_what_it_has(before: str, after: str, changes: list[str]) -> None:
+    def schema(imported: str) -> Parsed:
+        money = Resolved("money.proto", f'syntax = "proto3"; {imported}')
+        package = imported.partition(";")[0].removeprefix("package ")
+        body = f'import "money.proto"; message O {{ {package}.Money a = 1; map<string, {package}.Money> b = 2; }}'
+        return parse("PROTOBUF", f'syntax = "proto3"; {body}', [money])
+
+    reasons = schema(after).unreadable(schema(before))
+    assert list(dict.fromkeys(each.partition(":")[0] for each in reasons)) == changes
 
 
 def test_a_removed_message_is_told() -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -53,12 +54,19 @@ _LENGTH_DELIMITED = (_F.TYPE_STRING, _F.TYPE_BYTES, _F.TYPE_MESSAGE)
 
 
 class ProtobufSchema:
-    """A .proto file."""
+    """A .proto file.
 
-    def __init__(self, file: Any) -> None:
-        self.file = file
-        self.canonical = proto_text(file)
-        self.messages = dict(_messages(file.message_type, f".{file.package}" if file.package else ""))
+    Args:
+        files: Descriptors of the files that it imports and, last, its own.
+    """
+
+    def __init__(self, files: Sequence[Any]) -> None:
+        self.file = files[-1]
+        self.canonical = proto_text(self.file)
+        self.types = {
+            name: _Type(each.package, message) for each in files for name, message in _messages_of(each)
+        }
+        self.messages = dict(_messages_of(self.file))
 
     def faults(self) -> list[str]:
         """Nothing that parsing leaves over."""
@@ -69,13 +77,14 @@ class ProtobufSchema:
         if not isinstance(writer, ProtobufSchema):
             return ["the schema before is not a Protobuf schema"]
         reasons = []
+        comparison = _Comparison(writer, self)
         for name, before in writer.messages.items():
             now = self.messages.get(name)
             if now is None:
                 if not before.options.map_entry:
                     reasons.append(f"MESSAGE_REMOVED: {name[1:]}")
             else:
-                reasons += _changes(name[1:], before, now)
+                reasons += comparison.changes(name[1:], before, now)
         return reasons
 
     def rendered(self, form: str) -> str:
@@ -91,12 +100,11 @@ def parse(text: str, used: Sequence[Resolved]) -> ProtobufSchema:
     Raises:
         SchemaError: It is none.
     """
-    files = {each.name: each.text for each in used}
-    return ProtobufSchema(_compiled(text, files))
+    return ProtobufSchema(_compiled(text, {each.name: each.text for each in used}))
 
 
-def _compiled(text: str, imports: Mapping[str, str]) -> Any:
-    """The descriptor of a file, by protoc."""
+def _compiled(text: str, imports: Mapping[str, str]) -> list[Any]:
+    """The descriptors of the files that one imports and, last, its own, by protoc."""
     sent = _descriptor_in(text)
     texts = {_NAME: text if sent is None else proto_text(sent)}
     texts |= {name: _as_text(each) for name, each in imports.items()}
@@ -121,20 +129,20 @@ def _compiled(text: str, imports: Mapping[str, str]) -> Any:
         files.file[-1].CopyFrom(sent)
         files.file[-1].name = _NAME
     compiled = _with_options(files)
-    compiled.ClearField("source_code_info")
+    compiled[-1].ClearField("source_code_info")
     return compiled
 
 
-def _with_options(files: FileDescriptorSet) -> Any:
-    """The last of some files, with the options that it and its imports define as fields."""
+def _with_options(files: FileDescriptorSet) -> list[Any]:
+    """Files with the options that they define as fields."""
     if not any(each.name == _DESCRIPTOR for each in files.file):  # without it nobody defines any
-        return files.file[-1]
+        return [*files.file]
     pool = DescriptorPool()
     for each in files.file:
         pool.Add(each)
     GetMessageClassesForFiles([each.name for each in files.file], pool)  # makes their extensions known
     kind = GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FileDescriptorSet"))
-    return kind.FromString(files.SerializeToString()).file[-1]
+    return [*kind.FromString(files.SerializeToString()).file]
 
 
 def _brought(texts: Mapping[str, str]) -> dict[str, str]:
@@ -175,6 +183,11 @@ def _descriptor_in(schema: str) -> FileDescriptorProto | None:
         return None
 
 
+def _messages_of(file: Any) -> Iterator[tuple[str, DescriptorProto]]:
+    """The messages of a file, by their full names."""
+    return _messages(file.message_type, f".{file.package}" if file.package else "")
+
+
 def _messages(messages: Sequence[DescriptorProto], prefix: str) -> Iterator[tuple[str, DescriptorProto]]:
     for each in messages:
         name = f"{prefix}.{each.name}"
@@ -182,30 +195,89 @@ def _messages(messages: Sequence[DescriptorProto], prefix: str) -> Iterator[tupl
         yield from _messages(each.nested_type, name)
 
 
-def _changes(name: str, before: DescriptorProto, now: DescriptorProto) -> list[str]:
-    """What of a message's change a reader cannot follow."""
-    old = {each.number: each for each in before.field}
-    new = {each.number: each for each in now.field}
-    reasons = []
+class _Comparison:
+    """What of changes between two schemas a reader cannot follow."""
 
-    def beside(field: FieldDescriptorProto) -> set[int]:
-        """The fields that exclude this one."""
-        oneof = _oneof(before, field)
-        return {each.number for each in before.field if oneof is not None and _oneof(before, each) == oneof}
+    def __init__(self, before: ProtobufSchema, now: ProtobufSchema) -> None:
+        self._before, self._now = before, now
+        self._open: set[tuple[str, str]] = set()
 
-    for number, field in old.items():
-        other = new.get(number)
-        if other is None:
-            if field.label == _F.LABEL_REQUIRED:
-                reasons.append(f"REQUIRED_FIELD_REMOVED: {name}.{field.name}, number {number}")
-            elif any(_oneof(now, each) is not None for each in now.field if each.number in beside(field)):
-                reasons.append(f"ONEOF_FIELD_REMOVED: {name}.{field.name}, number {number}")
-        else:
-            reasons += _field_changes(f"{name}.{field.name}, number {number}", field, other)
-    for number, field in new.items():
-        if number not in old and field.label == _F.LABEL_REQUIRED:
-            reasons.append(f"REQUIRED_FIELD_ADDED: {name}.{field.name}, number {number}")
-    return [*reasons, *_moved(name, before, now)]
+    def changes(self, name: str, before: DescriptorProto, now: DescriptorProto) -> list[str]:
+        """Those of a message."""
+        old = {each.number: each for each in before.field}
+        new = {each.number: each for each in now.field}
+        reasons = []
+
+        def beside(field: FieldDescriptorProto) -> set[int]:
+            """The fields that exclude this one."""
+            oneof = _oneof(before, field)
+            return {
+                each.number for each in before.field if oneof is not None and _oneof(before, each) == oneof
+            }
+
+        for number, field in old.items():
+            other = new.get(number)
+            if other is None:
+                if field.label == _F.LABEL_REQUIRED:
+                    reasons.append(f"REQUIRED_FIELD_REMOVED: {name}.{field.name}, number {number}")
+                elif any(_oneof(now, each) is not None for each in now.field if each.number in beside(field)):
+                    reasons.append(f"ONEOF_FIELD_REMOVED: {name}.{field.name}, number {number}")
+            else:
+                reasons += self._field_changes(f"{name}.{field.name}, number {number}", field, other)
+        for number, field in new.items():
+            if number not in old and field.label == _F.LABEL_REQUIRED:
+                reasons.append(f"REQUIRED_FIELD_ADDED: {name}.{field.name}, number {number}")
+        return [*reasons, *_moved(name, before, now)]
+
+    def _field_changes(
+        self, place: str, before: FieldDescriptorProto, now: FieldDescriptorProto
+    ) -> list[str]:
+        reasons = []
+        message = (_F.TYPE_MESSAGE, _F.TYPE_GROUP)
+        if before.type != now.type and not any(before.type in g and now.type in g for g in _GROUPS):
+            kind = (
+                "FIELD_KIND_CHANGED"
+                if before.type in message or now.type in message
+                else "FIELD_SCALAR_KIND_CHANGED"
+            )
+            reasons.append(f"{kind}: {place}")
+        elif before.type == now.type and before.type in message:
+            reasons += self._type_changes(place, before.type_name, now.type_name)
+        if _is_repeated(before) != _is_repeated(now) and now.type not in _LENGTH_DELIMITED:
+            # A packed field of numbers is not read as one number, nor the other way.
+            reasons.append(f"FIELD_NUMERIC_LABEL_CHANGED: {place}")
+        if (before.label == _F.LABEL_REQUIRED) != (now.label == _F.LABEL_REQUIRED):
+            change = "ADDED" if now.label == _F.LABEL_REQUIRED else "REMOVED"
+            reasons.append(f"REQUIRED_FIELD_{change}: {place}")
+        return reasons
+
+    def _type_changes(self, place: str, before: str, now: str) -> list[str]:
+        """Those of a field's message. One that is imported may be another one by the same name."""
+        old, new = self._before.types[before], self._now.types[now]
+        changed = f"FIELD_NAMED_TYPE_CHANGED: {place}"
+        if old.local_name(before) != new.local_name(now):
+            return [changed]
+        is_own = before == now and before in self._before.messages and now in self._now.messages
+        if is_own or (before, now) in self._open:  # compared with the others of the file, or being compared
+            return []
+        self._open.add((before, now))
+        try:
+            reasons = self.changes(now[1:], old.message, new.message)
+        finally:
+            self._open.discard((before, now))
+        return [*reasons, changed] if reasons else []
+
+
+@dataclass(frozen=True)
+class _Type:
+    """A message, and the package of its file."""
+
+    package: str
+    message: DescriptorProto
+
+    def local_name(self, name: str) -> str:
+        """Its full name without the package."""
+        return name.removeprefix(f".{self.package}" if self.package else "")
 
 
 def _moved(name: str, before: DescriptorProto, now: DescriptorProto) -> list[str]:
@@ -219,27 +291,6 @@ def _moved(name: str, before: DescriptorProto, now: DescriptorProto) -> list[str
         if len(alone) + len(groups) > 1:
             change = "FIELD_MOVED_TO_EXISTING_ONEOF" if groups else "MULTIPLE_FIELDS_MOVED_TO_ONEOF"
             reasons.append(f"{change}: {name}.{oneof.name}")
-    return reasons
-
-
-def _field_changes(place: str, before: FieldDescriptorProto, now: FieldDescriptorProto) -> list[str]:
-    reasons = []
-    message = (_F.TYPE_MESSAGE, _F.TYPE_GROUP)
-    if before.type != now.type and not any(before.type in g and now.type in g for g in _GROUPS):
-        kind = (
-            "FIELD_KIND_CHANGED"
-            if before.type in message or now.type in message
-            else "FIELD_SCALAR_KIND_CHANGED"
-        )
-        reasons.append(f"{kind}: {place}")
-    elif before.type == now.type and before.type in message and before.type_name != now.type_name:
-        reasons.append(f"FIELD_NAMED_TYPE_CHANGED: {place}")
-    if _is_repeated(before) != _is_repeated(now) and now.type not in _LENGTH_DELIMITED:
-        # A packed field of numbers is not read as one number, nor the other way.
-        reasons.append(f"FIELD_NUMERIC_LABEL_CHANGED: {place}")
-    if (before.label == _F.LABEL_REQUIRED) != (now.label == _F.LABEL_REQUIRED):
-        change = "ADDED" if now.label == _F.LABEL_REQUIRED else "REMOVED"
-        reasons.append(f"REQUIRED_FIELD_{change}: {place}")
     return reasons
 
 
