@@ -151,6 +151,12 @@ TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"
         ({"properties": {"a": TEXT, "b": TEXT}}, {"properties": {"a": TEXT}}, []),
         ({"type": "array", "items": WHOLE}, {"type": "array", "items": NUMBER}, []),
         ({"type": "array", "items": NUMBER}, {"type": "array", "items": WHOLE}, ["TYPE_NARROWED"]),
+        ({"prefixItems": [TEXT], "unevaluatedItems": WHOLE}, {"prefixItems": [TEXT, NUMBER]}, []),
+        (
+            {"prefixItems": [TEXT, NUMBER]},
+            {"prefixItems": [TEXT], "unevaluatedItems": WHOLE},
+            ["ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", "TYPE_NARROWED"],
+        ),
         ({"oneOf": [TEXT]}, {"oneOf": [TEXT, NUMBER]}, []),
         ({"oneOf": [TEXT, NUMBER]}, {"oneOf": [TEXT]}, ["SUM_TYPE_NARROWED"]),
         (TEXT, {"anyOf": [NUMBER, TEXT]}, []),

@@ -321,9 +321,10 @@ def _covering(schema: Mapping[str, Any], name: str) -> Any:
 
 def _items(schema: Mapping[str, Any]) -> tuple[list[Any], Any]:
     """The schemas of the first items, and that of the rest."""
-    items = schema.get("items", True)
+    rest = schema.get("unevaluatedItems", True)
+    items = schema.get("items", rest)
     if isinstance(items, list):  # before draft 2020-12
-        return items, schema.get("additionalItems", True)
+        return items, schema.get("additionalItems", rest)
     return list(schema.get("prefixItems", ())), items
 
 
