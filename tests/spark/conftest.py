@@ -51,20 +51,23 @@ def ended_queries_are_let_go() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
-    """Gives `decode(topic, *batches of values, at=None)`: each value's columns, or why it was refused. `at` is the
-    records' timestamp.
+    """Gives `decode(topic, *batches of values, at=None, headers=None)`: each value's columns, or why it was refused.
+    `at` is the records' timestamp, `headers` are theirs.
 
     One decoder reads all batches, as in a job that runs.
     """
 
     def run(
-        declared: hw.TopicInput, *batches: list[bytes | None], at: datetime | None = None
+        declared: hw.TopicInput,
+        *batches: list[bytes | None],
+        at: datetime | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
     ) -> list[Decoded]:
         decoder, found = RecordDecoder(declared, [], origin=False), []
         reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
         names = value_schema(declared).fieldNames()
         for values in batches:
-            rows = [(None, value, "t", 0, offset, at, None) for offset, value in enumerate(values)]
+            rows = [(None, value, "t", 0, offset, at, headers) for offset, value in enumerate(values)]
             decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, RAW_SCHEMA).coalesce(1)))
             judged = decoded.rejected(decoded.frame)
             # Of what is refused Python may have no value, as of a date of the year 10000.

@@ -80,7 +80,7 @@ def _schema_by_guid(service: Service, request: Request, guid: str) -> Any:
                 return {**_rendered(state, value, request), "guid": guid}
         raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {guid} not found")
 
-    return service.read(ask)
+    return service.read(ask, is_long=True)
 
 
 def _ids_of_guid(service: Service, request: Request, guid: str) -> Any:
@@ -88,7 +88,7 @@ def _ids_of_guid(service: Service, request: Request, guid: str) -> Any:
         same = (each for each in state if guid_of(each.schema) == guid.lower())
         return sorted({(subjects.context_of(each.subject), each.id) for each in same})
 
-    return [{"context": context, "id": number} for context, number in service.read(ask)]
+    return [{"context": context, "id": number} for context, number in service.read(ask, is_long=True)]
 
 
 def _uses_of_id(service: Service, request: Request, number: str) -> list[SchemaValue]:

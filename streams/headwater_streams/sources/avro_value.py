@@ -26,6 +26,7 @@ from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.read_types import Typing
+from headwater_streams.sources.schema_header import guid_of
 from headwater_streams.sources.wrong_fields import wrong_fields
 from headwater_streams.spark.avro_schemas import avro_incompatibilities
 from headwater_streams.spark.spark_errors import reason_of
@@ -33,7 +34,7 @@ from headwater_streams.spark.spark_errors import reason_of
 END = "_end"
 _log = logging.getLogger(__name__)
 _MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it equals its beginning: leftover bytes cannot look like it
-_ID = "_writer"
+_ID, _GUID = "_writer", "_writer_guid"
 _MISSING_S = 60.0
 """So long an id that a registry does not have is not asked for again."""
 _MOST_ASKED = 1_000
@@ -50,6 +51,7 @@ class Avro:
             for values without a header.
         lookup: Finds the schema of an id, where they are not all known before, as by a registry. Raises `LookupError`
             for an id that it does not know.
+        guids: Finds the schema of a GUID, which a header of the record may have in place of an id; as `lookup`.
     """
 
     name: ClassVar[str] = "avro"
@@ -57,6 +59,7 @@ class Avro:
     schema: str
     writers: tuple[tuple[int, str], ...] | None = None
     lookup: Callable[[int], str] | None = field(default=None, repr=False, compare=False)
+    guids: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
 
     @property
     def has_header(self) -> bool:
@@ -80,7 +83,7 @@ class Avro:
             self.check_writer(spark, number, writer)
         return T.StructType([f for f in kind.fields if f.name != END])
 
-    def check_writer(self, spark: SparkSession, number: int, writer: str) -> None:
+    def check_writer(self, spark: SparkSession, number: int | str, writer: str) -> None:
         """Checks that values of a writer's schema can be read.
 
         Raises:
@@ -126,20 +129,25 @@ def avro(
 
 
 class AvroReader:
-    """Parses values batch by batch, and remembers the schemas that a registry gave."""
+    """Parses values batch by batch, and remembers the schemas that a registry gave, by their ids and their GUIDs."""
 
-    def __init__(self, form: Avro, raw: Column) -> None:
+    def __init__(self, form: Avro, raw: Column, headers: Column) -> None:
         self._form, self._raw = form, raw
+        self._guid = F.lit(None).cast("string") if form.guids is None else guid_of(headers)
         self._fields = form.columns().fields
-        self._writers: dict[int, str | None] = dict(form.writers or ())
-        self._missing: dict[int, float] = {}
+        self._writers: dict[int | str, str | None] = dict(form.writers or ())
+        self._missing: dict[int | str, float] = {}
+        self._has_guids = False
         self._value = self._parsed()
 
     def value(self, records: DataFrame) -> Column:
         """The record of each value, with `_end`; NULL where its schema is unknown or cannot be read as the job's."""
         if self._form.lookup is not None:
-            found = self._found([number for number in self._ids(records) if number not in self._writers])
-            if found:
+            names = self._names(records)
+            has_guids = self._has_guids or any(isinstance(name, str) for name in names)
+            found = self._found([name for name in names if name not in self._writers])
+            if found or has_guids != self._has_guids:
+                self._has_guids = has_guids
                 self._writers.update(found)
                 self._value = self._parsed()
             if len(self._missing) > _MOST_ASKED:
@@ -164,13 +172,14 @@ class AvroReader:
         reason = F.when(raw.isNull(), F.lit("the value is null"))
         reason = reason.when(F.octet_length(raw) == 0, F.lit("the value is empty"))
         if self._form.has_header:
-            reason = reason.when(~_has_header(raw), F.lit(NO_HEADER))
+            reason = reason.when(self._guid.isNull() & ~_has_header(raw), F.lit(NO_HEADER))
             sentence = (
                 " is not known"
                 if self._form.lookup is None
                 else " is not known, or not to be read as the job's"
             )
-            unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(sentence))
+            named = F.coalesce(self._guid, _id(raw).cast("string"))
+            unknown = F.concat(F.lit("the schema "), named, F.lit(sentence))
             reason = reason.when(value.isNull(), unknown)
         reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
         if typing.wrong:
@@ -179,36 +188,40 @@ class AvroReader:
             reason = reason.when(whole & is_no_text, F.lit(f"{name} is not UTF-8"))
         return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))
 
-    def _ids(self, records: DataFrame) -> list[int]:
-        ids = records.filter(_has_header(self._raw)).groupBy(_id(self._raw).alias(_ID)).count()
-        first = ids.orderBy(F.desc("count"), _ID).limit(_MOST_ASKED + len(self._writers))
-        return sorted(row[_ID] for row in first.collect())
+    def _names(self, records: DataFrame) -> list[int | str]:
+        """The ids and GUIDs in records."""
+        named = records.filter(self._guid.isNotNull() | _has_header(self._raw))
+        names = [F.when(self._guid.isNull(), _id(self._raw)).alias(_ID), self._guid.alias(_GUID)]
+        counted = named.groupBy(*names).count().orderBy(F.desc("count"), _ID, _GUID)
+        rows = counted.limit(_MOST_ASKED + len(self._writers)).collect()
+        return sorted((row[_ID] if row[_GUID] is None else row[_GUID] for row in rows), key=str)
 
-    def _found(self, numbers: list[int]) -> dict[int, str | None]:
-        """The schemas of new ids; None for one that cannot be read as the job's. An id that the registry does not have
-        may be there a little later, as of a schema that another registry copies."""
-        found: dict[int, str | None] = {}
-        for number in numbers:
-            if time.monotonic() - self._missing.get(number, -_MISSING_S) < _MISSING_S:
+    def _found(self, names: list[int | str]) -> dict[int | str, str | None]:
+        """The schemas of new names; None for one that cannot be read as the job's. What the registry does not have may
+        be there a little later, as of a schema that another registry copies."""
+        found: dict[int | str, str | None] = {}
+        for name in names:
+            if time.monotonic() - self._missing.get(name, -_MISSING_S) < _MISSING_S:
                 continue
             try:
-                found[number] = self._looked_up(number)
+                found[name] = self._looked_up(name)
             except LookupError:
-                self._missing[number] = time.monotonic()
+                self._missing[name] = time.monotonic()
         return found
 
-    def _looked_up(self, number: int) -> str | None:
-        assert self._form.lookup is not None
+    def _looked_up(self, name: int | str) -> str | None:
+        ask: Callable[[Any], str] | None = self._form.lookup if isinstance(name, int) else self._form.guids
+        assert ask is not None
         # Any producer can register a schema; that must not stop the job.
         try:
-            text = _record_schema(self._form.lookup(number))
-            self._form.check_writer(SparkSession.active(), number, text)
+            text = _record_schema(ask(name))
+            self._form.check_writer(SparkSession.active(), name, text)
         except OSError as error:
             raise UnavailableError(
-                f"hw.avro: the function that finds writers' schemas could not say the one of id {number}: {error}"
+                f"hw.avro: the function that finds writers' schemas could not say the one of id {name}: {error}"
             ) from error
         except JobDefinitionError as error:
-            _log.warning(f"values with the schema {number} go to quarantine: {error}")
+            _log.warning(f"values with the schema {name} go to quarantine: {error}")
             return None
         return text
 
@@ -223,11 +236,16 @@ class AvroReader:
         empty = SparkSession.active().range(0).select(_from_avro(F.lit(b""), reader, reader).alias("value"))
         nothing = empty.schema["value"].dataType
         value = F.lit(None).cast(nothing)
-        for number, writer in self._writers.items():
+        for name, writer in self._writers.items():
             if writer is not None:
-                here = _has_header(raw) & (_id(raw) == number)
+                here = self._guid == name
+                if isinstance(name, int):
+                    here = _has_header(raw) & (_id(raw) == name)
+                    # To look into the headers of every record costs; where none had a GUID yet, nobody has to.
+                    here = here & self._guid.isNull() if self._has_guids else here
                 as_read, written = by_writers_units(form.schema, writer)
-                read = _from_avro(record, wider(written, ints=ints), wider(as_read, ints=ints))
+                own = record if isinstance(name, int) else raw
+                read = _from_avro(own, wider(written, ints=ints), wider(as_read, ints=ints))
                 value = F.when(here, read.try_cast(nothing)).otherwise(value)
         return value
 

@@ -139,7 +139,8 @@ class RecordDecoder(_Decoder):
             for field in schema.fields
             if field.name in unused
         }
-        self._values = values_of(declared, in_value, F.col(RAW), F.col(TIMESTAMP), VALUE, _UNREAD, _TEXT)
+        of_record = (F.col(RAW), F.col(HEADERS), F.col(TIMESTAMP))
+        self._values = values_of(declared, in_value, *of_record, VALUE, _UNREAD, _TEXT)
         by_name = self._values.typing.columns | apart
         parsed = {name: by_name[name] for name in schema.fieldNames()}
         own = record_columns() if declared.computed or declared.record else {}

@@ -10,10 +10,11 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import UUID
 
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.sources.avro_references import inlined
@@ -89,7 +90,8 @@ class Registered:
             newest = self.asking("GET", "subjects", self.subject, "versions", "latest")
             kind = newest.get("schemaType") or "AVRO"
             if kind == "AVRO":
-                return avro(self._with_references(newest), writers=partial(self._writer, newest))
+                form = avro(self._with_references(newest), writers=partial(self._writer, newest))
+                return replace(form, guids=partial(self._writer, newest))
             if kind == "PROTOBUF":
                 return self._protobuf(newest)
             if kind == "JSON":
@@ -108,20 +110,15 @@ class Registered:
     @property
     def digest(self) -> str:
         """Of what the subject's schema comes to: of two versions by which a job makes other rows, they differ."""
-        form = self.resolved
-        parts = (
-            (form.descriptors, form.message.encode())
-            if isinstance(form, Protobuf)
-            else (form.schema.encode(), *(f"{n} {text}".encode() for n, text in form.references))
-            if isinstance(form, JsonSchema)
-            else (form.schema.encode(),)
-        )
-        return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+        return hashlib.sha256(b"\0".join(_parts_of(self.resolved))).hexdigest()[:16]
 
-    def _writer(self, known: Mapping[str, Any], number: int) -> str:
-        """The schema of an id; what it changes against the one that the job was planned with is logged."""
-        # In another context of the registry the id is another schema's.
-        schema = self.asking("GET", "schemas", "ids", str(number), subject=self.subject)
+    def _writer(self, known: Mapping[str, Any], number: int | str) -> str:
+        """The schema of an id or a GUID; what it changes against the one that the job was planned with is logged."""
+        if isinstance(number, int):
+            # In another context of the registry the id is another schema's.
+            schema = self.asking("GET", "schemas", "ids", str(number), subject=self.subject)
+        else:
+            schema = self.asking("GET", "schemas", "guids", str(UUID(number)))
         kind = schema.get("schemaType") or "AVRO"
         if kind != "AVRO":
             raise JobDefinitionError(f"schema {number} is one of {kind}")
@@ -210,6 +207,19 @@ class Registered:
 def registered(topic: str, registry: bool | str, subject: str | None = None) -> Registered:
     """The format of a topic whose schemas are in a registry, by Confluent's way to name subjects."""
     return Registered(subject or f"{topic}-value", registry if isinstance(registry, str) else "")
+
+
+def _parts_of(form: Avro | Protobuf | JsonSchema) -> list[bytes]:
+    """What the registry has of a format, without the files that libraries bring: another version is no change."""
+    if isinstance(form, Avro):
+        return [form.schema.encode()]
+    if isinstance(form, JsonSchema):
+        return [form.schema.encode(), *(f"{name} {text}".encode() for name, text in form.references)]
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    files = FileDescriptorSet.FromString(form.descriptors).file
+    own = [each for each in files if each.name == _VALUE_FILE or not brought_files(each.name)]
+    return [*(each.SerializeToString(deterministic=True) for each in own), form.message.encode()]
 
 
 def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

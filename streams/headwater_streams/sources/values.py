@@ -20,6 +20,7 @@ from headwater_streams.sources.parsers import Parser
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_value import Protobuf, parse_protobuf, protobuf_problem
 from headwater_streams.sources.read_types import Typing
+from headwater_streams.sources.schema_header import with_prefix
 from headwater_streams.spark.spark_errors import first_sentence
 
 Result = TypeVar("Result")
@@ -49,6 +50,7 @@ def values_of(
     declared: TopicInput,
     schema: T.StructType,
     raw: Column,
+    headers: Column,
     timestamp: Column,
     value: str,
     unread: str,
@@ -60,6 +62,7 @@ def values_of(
         declared: The topic.
         schema: Its columns.
         raw: The value's bytes.
+        headers: The record's headers.
         timestamp: The record's timestamp.
         value: The column of the struct.
         unread: The column of `Values.unread`.
@@ -67,7 +70,7 @@ def values_of(
     """
     form, is_unread, text_column = declared.value_format, F.col(unread), F.col(text)
     if isinstance(form, Avro):
-        reader = AvroReader(form, raw)
+        reader = AvroReader(form, raw, headers)
         typing = reader.typing(value, unread)
         return Values(reader.value, reader.problem(is_unread, typing), F.lit(False), typing)
     if isinstance(form, Csv):
@@ -77,12 +80,14 @@ def values_of(
     if isinstance(form, Protobuf | Parser):
         typing = Typing(schema.fields, _as_declared, value, unread)
         if isinstance(form, Protobuf):
+            raw = with_prefix(raw, headers) if form.header else raw
             return _read(parse_protobuf(raw, form), protobuf_problem(raw, typing.read), F.lit(False), typing)
         return _read(
             form(raw.cast("string"), timestamp), line_problem(raw, typing.read, form), F.lit(False), typing
         )
     typing = Typing(schema.fields, json_detour, value, unread, [CORRUPT])
     if isinstance(form, JsonSchema):
+        raw = with_prefix(raw, headers)
         read = behind_header(raw)
         problem = with_header(raw, json_problem(read, typing.read, typing.columns, schema, is_unread))
         return _read(parse_json(read, schema), problem, not_json(read, schema), typing)

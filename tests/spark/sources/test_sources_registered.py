@@ -5,8 +5,11 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pytest
 from google.protobuf import descriptor_pb2
 
 import headwater as hw
@@ -133,3 +136,66 @@ def test_protobuf_has_the_columns_of_its_first_message(decode: Decode) -> None:
     read = decode(declared, [wire(4, b"\0" + departure), departure, wire(4, b"\x02\x02" + departure)])
     assert read[:2] == [(("UA", -3, None), None), (None, NO_HEADER)]
     assert read[2][0] is None
+
+
+GUID = UUID(int=2**127 + 5)
+
+
+def named(guid: UUID, *path: int) -> list[tuple[str, bytes]]:
+    """The header of a record whose value has no prefix, as confluent-kafka's HeaderSchemaIdSerializer writes it."""
+    serde = pytest.importorskip("confluent_kafka.schema_registry.common.serde")
+    kind = "PROTOBUF" if path else "AVRO"
+    own = serde.SchemaId(kind, guid=str(guid), message_indexes=[*path] if path else None)
+    return [("other", b"x"), ("__value_schema_id", own.guid_to_bytes())]
+
+
+def test_values_whose_schema_is_named_in_a_header_are_read(decode: Decode) -> None:
+    newest = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "n", "type": "long"}]})
+    older = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "fields": [{"name": "n", "type": "int"}, {"name": "x", "type": "int"}],
+        }
+    )
+    avro = registered(
+        {
+            "subjects/orders-value/versions/latest": {"version": 2, "id": 2, "schema": newest},
+            f"schemas/guids/{GUID}": {"schema": older},
+            "schemas/ids/2": {"schema": newest},
+        }
+    )
+    # The third looks as if it had a prefix, too; a prefix is read where there is no header.
+    values = [b"\x0e\x02", b"\x0e", b"\0\0\0\0\x02", None]
+    assert decode(avro, values, headers=named(GUID)) == [
+        ((7,), None),
+        (None, "the value is cut off, or not of the schema"),
+        (None, "bytes are left over behind the record"),
+        (None, "the value is null"),
+    ]
+    assert decode(avro, [wire(2, b"\x0e")]) == [((7,), None)]
+    unknown = UUID(int=9)
+    assert decode(avro, [b"\x0e"], headers=named(unknown)) == [
+        (None, f"the schema {unknown.hex} is not known, or not to be read as the job's")
+    ]
+    latest = {
+        "version": 1,
+        "id": 1,
+        "schemaType": "JSON",
+        "schema": '{"properties": {"n": {"type": "integer"}}}',
+    }
+    json_schema = registered({"subjects/orders-value/versions/latest": latest})
+    assert decode(json_schema, [b'{"n": 7}', b"[]"], headers=named(GUID)) == [
+        ((7,), None),
+        (None, "the value is not one JSON object"),
+    ]
+
+
+def test_messages_whose_schema_is_named_in_a_header_are_read(decode: Decode, tmp_path: Path) -> None:
+    file = tmp_path / "flights.binpb"
+    file.write_bytes(descriptors(DEPARTURE))
+    declared = hw.topic("t", format=hw.protobuf(file, "flights.Departure", header=True))
+    departure = b"\x0a\x02UA\x10\x05"
+    assert decode(declared, [departure], headers=named(GUID, 0)) == [(("UA", -3, None), None)]
+    (refused,) = decode(declared, [departure], headers=named(GUID, 1))
+    assert refused == (None, "its header says message [1] of its file, and flights.Departure is [0]")
