@@ -200,6 +200,34 @@ def test_a_version_without_rules_has_those_of_the_one_before() -> None:
     assert settings.config_of(state, "s") == {}
 
 
+def test_what_is_normalized_is_one_schema_in_any_order() -> None:
+    state = State()
+    texts = [
+        '{"type":"object","properties":{"b":{"type":"string"},"a":{}}}',
+        '{"properties":{"a":{},"b":{"type":"string"}},"type":"object"}',
+    ]
+    one, other = (SchemaText(text=each, kind="JSON") for each in texts)
+    first = decisions.register(state, "s", one)
+    carry_out(state, first)
+    with refused(40403):
+        decisions.lookup(state, "s", other)
+    assert decisions.lookup(state, "s", other, normalize=True) == first.answer
+    assert decisions.register(state, "s", other, normalize=True).answer == first.answer
+    carry_out(state, settings.set_config(state, "t", {"normalize": True}))
+    carry_out(state, decisions.register(state, "t", other))
+    assert state.live("t")[0].schema.text == '{"properties":{"a":{},"b":{"type":"string"}},"type":"object"}'
+    assert decisions.register(state, "t", one).records == ()
+    register(state, "r", PLAIN)
+    uses = '{"type":"record","name":"S","z":1,"a":{"y":1,"x":2},"fields":[{"name":"r","type":"R"}]}'
+    twice = (Reference(name="R", subject="r", version=1), Reference(name="R", subject="r", version=-1))
+    value = carry_out(
+        state, decisions.register(state, "u", SchemaText(text=uses, references=twice), normalize=True)
+    )
+    assert isinstance(value, SchemaValue)
+    assert value.schema.references == twice[:1]
+    assert value.schema.text.endswith('"fields":[{"name":"r","type":"R"}],"a":{"x":2,"y":1},"z":1}')
+
+
 def test_the_number_of_a_version_in_its_metadata_makes_no_other_schema() -> None:
     state = State()
     first = register(state, "s", PLAIN, metadata={"properties": {"confluent:version": "9"}})

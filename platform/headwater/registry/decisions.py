@@ -69,6 +69,7 @@ def register(
     *,
     import_id: int | None = None,
     import_version: int | None = None,
+    normalize: bool = False,
 ) -> Change:
     """Registers a schema as a new version of a subject, or finds the version that it is already.
 
@@ -78,6 +79,7 @@ def register(
         schema: The schema, as it was sent.
         import_id: The id that it has in another registry; only in mode IMPORT.
         import_version: The version that it has there.
+        normalize: Whether it is stored without what may be ordered otherwise in the same schema, as keys of JSON.
 
     Raises:
         RegistryError: It is no schema, not compatible, or the mode does not allow it.
@@ -88,16 +90,17 @@ def register(
         )
     mode, config = mode_of(state, subject), config_of(state, subject)
     compiled = parsed(state, subject, schema)
-    stored = _canonical(state, subject, schema, compiled)
+    form = _form(normalize, config)
+    stored = _canonical(state, subject, schema, compiled, form)
     live, before = state.live(subject), state.all(subject)
     number = before[-1].version + 1 if before else 1
     if mode == "IMPORT":
         return _imported(state, subject, stored, import_id, import_version)
     if import_id is not None and import_id >= 0:
         raise not_permitted(f"Subject {subject} is not in import mode, so an id cannot be given")
-    existing = None if extras.adds_any(config) else _same(state, live, stored)
+    existing = None if extras.adds_any(config) else _same(state, live, stored, form)
     stored = extras.carried_on(stored, live[-1].schema if live else None, config, number)
-    existing = existing or _same(state, live, stored)
+    existing = existing or _same(state, live, stored, form)
     if existing is not None:
         return Change((), existing)
     if mode != "READWRITE":
@@ -126,7 +129,9 @@ def register(
     return Change(_registration(state, value), value)
 
 
-def lookup(state: State, subject: str, schema: SchemaText, *, deleted: bool = False) -> SchemaValue:
+def lookup(
+    state: State, subject: str, schema: SchemaText, *, deleted: bool = False, normalize: bool = False
+) -> SchemaValue:
     """The version of a subject that a schema is.
 
     Raises:
@@ -135,10 +140,12 @@ def lookup(state: State, subject: str, schema: SchemaText, *, deleted: bool = Fa
     versions = state.all(subject) if deleted else state.live(subject)
     if not versions:
         raise subject_not_found(subject)
-    stored = _canonical(state, subject, schema, parsed(state, subject, schema))
+    config = config_of(state, subject)
+    form = _form(normalize, config)
+    stored = _canonical(state, subject, schema, parsed(state, subject, schema), form)
     live = state.live(subject)
-    carried = extras.carried_on(stored, live[-1].schema if live else None, config_of(state, subject))
-    existing = _same(state, versions, stored) or _same(state, versions, carried)
+    carried = extras.carried_on(stored, live[-1].schema if live else None, config)
+    existing = _same(state, versions, stored, form) or _same(state, versions, carried, form)
     if existing is not None:
         return existing
     raise RegistryError(codes.SCHEMA_NOT_FOUND, "Schema not found")
@@ -341,8 +348,14 @@ def _imported(
     return Change(_registration(state, value), value)
 
 
-def _same(state: State, versions: Sequence[SchemaValue], stored: SchemaText) -> SchemaValue | None:
-    """The newest version that is the same schema."""
+def _form(normalize: bool, config: Mapping[str, Any]) -> str:
+    return "normalized" if normalize or config.get("normalize") else ""
+
+
+def _same(
+    state: State, versions: Sequence[SchemaValue], stored: SchemaText, form: str = ""
+) -> SchemaValue | None:
+    """The newest version that is the same schema, also where only the form that is given is the same."""
     wanted = extras.without_version(stored)
     for each in reversed(versions):
         if extras.without_version(each.schema).identity == wanted.identity:
@@ -352,10 +365,10 @@ def _same(state: State, versions: Sequence[SchemaValue], stored: SchemaText) -> 
         old = each.schema
         if old.kind != stored.kind or (stored.references and old.references != stored.references):
             continue
-        form = "resolved" if old.references and not stored.references else ""
+        as_one = "resolved" if old.references and not stored.references else form
         try:
-            before = parsed(state, each.subject, old).rendered(form)
-            now = parsed(state, each.subject, stored).rendered(form)
+            before = parsed(state, each.subject, old).rendered(as_one)
+            now = parsed(state, each.subject, stored).rendered(as_one)
         except RegistryError:
             continue
         same_text = replace(old, text=before, references=stored.references)
@@ -364,13 +377,17 @@ def _same(state: State, versions: Sequence[SchemaValue], stored: SchemaText) -> 
     return None
 
 
-def _canonical(state: State, subject: str, schema: SchemaText, compiled: Parsed) -> SchemaText:
+def _canonical(
+    state: State, subject: str, schema: SchemaText, compiled: Parsed, form: str = ""
+) -> SchemaText:
     """A schema as it is stored: in one layout, and with the versions that its references mean now."""
     references = tuple(
         replace(each, version=used.version) if (used := _referred(state, subject, each)) else each
         for each in schema.references
     )
-    return replace(schema, text=compiled.canonical, references=references)
+    if form:
+        references = tuple(sorted(set(references), key=lambda each: (each.name, each.subject, each.version)))
+    return replace(schema, text=compiled.rendered(form), references=references)
 
 
 def _registration(state: State, value: SchemaValue) -> tuple[Record, ...]:

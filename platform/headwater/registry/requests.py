@@ -168,6 +168,7 @@ def _register(service: Service, request: Request, subject: str) -> Any:
             schema,
             import_id=_optional(fields.get("id")),
             import_version=_optional(fields.get("version")),
+            normalize=request.flag("normalize"),
         )
     )
     # Without the text: confluent-kafka keeps what it is sent here, and its Protobuf reader cannot use the text.
@@ -175,11 +176,13 @@ def _register(service: Service, request: Request, subject: str) -> Any:
 
 
 def _lookup(service: Service, request: Request, subject: str) -> Any:
-    schema, deleted = request.schema(), request.flag("deleted")
-    return service.read(
-        lambda state: _described(state, decisions.lookup(state, subject, schema, deleted=deleted), request),
-        is_long=True,
-    )
+    schema, deleted, normalize = request.schema(), request.flag("deleted"), request.flag("normalize")
+
+    def ask(state: State) -> dict[str, Any]:
+        value = decisions.lookup(state, subject, schema, deleted=deleted, normalize=normalize)
+        return _described(state, value, request)
+
+    return service.read(ask, is_long=True)
 
 
 def _version(service: Service, request: Request, subject: str, number: str) -> Any:

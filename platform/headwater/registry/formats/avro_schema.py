@@ -65,9 +65,12 @@ class AvroSchema:
         ]
 
     def rendered(self, form: str) -> str:
-        """The text; as `resolved`, with the schemas that it uses in their places."""
+        """The text; as `resolved`, with what it uses in its place; as `normalized`, with the members that Avro does not
+        know in the order of their names."""
         if form == "resolved":
             return one_line(_canonical(inlined(self._value, self._used), ""))
+        if form == "normalized":
+            return one_line(_canonical(json.loads(one_line(self._value, sort=True)), ""))
         return self.canonical
 
 

@@ -23,6 +23,7 @@ class JsonSchema:
 
     def __init__(self, value: Any, used: Mapping[str, Any]) -> None:
         self.canonical = one_line(value)
+        self._value = value
         self._documents = Documents(value, used)
         for each in objects_in(self._documents.schema):
             reference = each.get("$ref")
@@ -41,8 +42,8 @@ class JsonSchema:
         return changes(before, now, writer.resolve, self.resolve)
 
     def rendered(self, form: str) -> str:
-        """Its only form."""
-        return self.canonical
+        """The text; as `normalized`, with its members in the order of their names."""
+        return one_line(self._value, sort=True) if form == "normalized" else self.canonical
 
     def resolve(self, reference: str) -> Any:
         """The schema that a `$ref` means.

@@ -39,7 +39,8 @@ class Parsed(Protocol):
         """Why values of the writer's schema cannot be read by this one, a sentence each; empty if they can."""
 
     def rendered(self, form: str) -> str:
-        """The text in one of the forms that clients ask for, as `serialized` for Protobuf and `resolved` for Avro."""
+        """The text in one of the forms that clients ask for, as `serialized` for Protobuf and `resolved` for Avro; and
+        in that which is `normalized`."""
 
 
 def parse(kind: str, text: str, used: Sequence[Resolved] = ()) -> Parsed:
@@ -57,14 +58,14 @@ def parse(kind: str, text: str, used: Sequence[Resolved] = ()) -> Parsed:
     return _parse(kind, text, tuple(used))
 
 
-def one_line(value: Any) -> str:
+def one_line(value: Any, *, sort: bool = False) -> str:
     """The text of a schema that is JSON.
 
     Raises:
         SchemaError: It has a number that JSON does not, as Infinity, which Python reads and others do not.
     """
     try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, sort_keys=sort)
     except ValueError as error:
         raise SchemaError("a number in it is no number of JSON, or too great to be one") from error
 
