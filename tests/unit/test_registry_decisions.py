@@ -139,6 +139,19 @@ def test_a_used_schema_is_the_version_that_it_was_when_the_user_came() -> None:
     assert register(state, "s", uses, *first.schema.references) == first
 
 
+def test_what_many_schemas_use_is_walked_once() -> None:
+    state = State()
+    uses: tuple[Reference, ...] = ()
+    for number in range(
+        40
+    ):  # each uses the one before by two names, so that there are 2^39 ways to the first
+        properties = {each.name: {"$ref": each.name} for each in uses}
+        schema = SchemaText(text=json.dumps({"properties": properties}), kind="JSON", references=uses)
+        carry_out(state, decisions.register(state, f"s{number}", schema))
+        uses = tuple(Reference(name=f"{name}{number}", subject=f"s{number}", version=1) for name in "ab")
+    assert len(state.subjects) == 40
+
+
 def test_a_schema_that_came_with_what_it_uses_in_place_is_found() -> None:
     state = State()
     register(state, "r", PLAIN)

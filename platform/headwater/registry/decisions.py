@@ -42,7 +42,7 @@ def parsed(state: State, subject: str, schema: SchemaText) -> Parsed:
         RegistryError: It is none of its format, or one that it uses is missing.
     """
     try:
-        return parse(schema.kind, schema.text, list(_used(state, subject, schema.references, [])))
+        return parse(schema.kind, schema.text, list(_used(state, subject, schema.references)))
     except SchemaError as error:
         raise RegistryError(codes.INVALID_SCHEMA, f"Invalid schema of type {schema.kind}: {error}") from error
 
@@ -258,30 +258,30 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
 # -- inside
 
 
-def _used(
-    state: State, subject: str, references: Sequence[Reference], above: list[tuple[str, int]]
-) -> Iterator[Resolved]:
+def _used(state: State, subject: str, references: Sequence[Reference]) -> Iterator[Resolved]:
     """The schemas behind a subject's references, each after those that it uses itself, and once."""
-    seen: set[str] = set()
-    for each in references:
-        value = _referred(state, subject, each)
-        place = (value.subject, value.version) if value else None
-        if value is None or place in above:
-            raise RegistryError(
-                codes.INVALID_SCHEMA,
-                f"Invalid schema: it uses {each.name}, which is to be version {each.version} of subject "
-                f"{each.subject}, and there is none: register that first",
-            )
-        inside = _used(
-            state, value.subject, value.schema.references, [*above, (value.subject, value.version)]
-        )
-        for inner in inside:
-            if inner.name not in seen:
-                seen.add(inner.name)
-                yield inner
-        if each.name not in seen:
-            seen.add(each.name)
-            yield Resolved(each.name, value.schema.text)
+    done: set[tuple[str, tuple[str, int]]] = set()
+    names: set[str] = set()
+
+    def walk(user: str, uses: Sequence[Reference], above: tuple[tuple[str, int], ...]) -> Iterator[Resolved]:
+        for each in uses:
+            value = _referred(state, user, each)
+            if value is None or (value.subject, value.version) in above:
+                raise RegistryError(
+                    codes.INVALID_SCHEMA,
+                    f"Invalid schema: it uses {each.name}, which is to be version {each.version} of subject "
+                    f"{each.subject}, and there is none: register that first",
+                )
+            place = (value.subject, value.version)
+            # Several of them may use one: what is behind it is walked once, as of many such there are no end of ways.
+            if (each.name, place) not in done:
+                done.add((each.name, place))
+                yield from walk(value.subject, value.schema.references, (*above, place))
+                if each.name not in names:
+                    names.add(each.name)
+                    yield Resolved(each.name, value.schema.text)
+
+    return walk(subject, references, ())
 
 
 def _referred(state: State, subject: str, reference: Reference) -> SchemaValue | None:

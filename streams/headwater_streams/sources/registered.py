@@ -138,12 +138,14 @@ class Registered:
         used = [json.loads(text) for text in self._used(schema).values()]
         return json.dumps(inlined(json.loads(schema["schema"]), used))
 
-    def _used(self, schema: Mapping[str, Any]) -> dict[str, str]:
-        """The schemas that one uses, each after those that it uses itself, by their names."""
-        named: dict[str, str] = {}
+    def _used(self, schema: Mapping[str, Any], named: dict[str, str] | None = None) -> dict[str, str]:
+        """The schemas that one uses, and those that they use, by their names; each is asked for once."""
+        named = {} if named is None else named
         for each in schema.get("references") or ():
-            used = self.asking("GET", *self._place_of(each), deleted=True)
-            named |= {**self._used(used), each["name"]: used["schema"]}
+            if each["name"] not in named:
+                used = self.asking("GET", *self._place_of(each), deleted=True)
+                named[each["name"]] = used["schema"]
+                self._used(used, named)
         return named
 
     def _place_of(self, reference: Mapping[str, Any]) -> tuple[str, ...]:
@@ -162,8 +164,9 @@ class Registered:
 
         def add(version: Mapping[str, Any], name: str) -> None:
             for each in version.get("references") or ():
-                place = self._place_of(each)
-                add(self.asking("GET", *place, deleted=True, format="serialized"), each["name"])
+                if each["name"] not in files:
+                    place = self._place_of(each)
+                    add(self.asking("GET", *place, deleted=True, format="serialized"), each["name"])
             file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(version["schema"]))
             file.name = name
             for dependency in file.dependency:
