@@ -15,7 +15,7 @@ The counts of a bucket are in parts once a part has `MOST_RANGES` ranges. A part
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 COUNTS_TOPIC = "__headwater_counts"
 """Where counts are published, unless another topic is named."""
@@ -23,6 +23,12 @@ BUCKET_MS = 60_000
 """The width of a bucket."""
 MOST_RANGES = 1_000
 """The most ranges of a part; 1,000 are some 20 KB of JSON."""
+MOST_UNANSWERED = 100
+"""The most buckets that are named of records without an answer."""
+EARLIEST_MS = -2_208_988_800_000
+"""1900-01-01. What says that it is older is of the bucket of that time: not every reader of tables takes older ones."""
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999, behind which no calendar goes. Times in microseconds are behind it."""
 _VERSION = "headwater_counts"
 
 Ranges = Mapping[int, Sequence[tuple[int, int]]]
@@ -36,10 +42,13 @@ class EventError(ValueError):
 def bucket_of(timestamp_ms: int, bucket_ms: int = BUCKET_MS) -> int:
     """When the bucket of a timestamp begins, in milliseconds since the epoch.
 
+    Timestamps from before `EARLIEST_MS` or behind `LATEST_MS` are mistakes, and of the first or the last bucket.
+
     Example:
-        >>> bucket_of(1357034459999), bucket_of(-1)
-        (1357034400000, -60000)
+        >>> bucket_of(1357034459999), bucket_of(-1), bucket_of(1357034459999000)
+        (1357034400000, -60000, 253402300740000)
     """
+    timestamp_ms = min(max(timestamp_ms, EARLIEST_MS), LATEST_MS)
     return timestamp_ms - timestamp_ms % bucket_ms
 
 
@@ -52,12 +61,14 @@ class TopicTotals:
         acknowledged: Records that the brokers acknowledged.
         failed: Records that were refused, of which the source was told and the brokers have nothing.
         uncertain: Records of which it is not known: no answer came in time.
+        unanswered: How many records of each bucket nothing was heard of yet: of the oldest `MOST_UNANSWERED` buckets.
     """
 
     sent: int = 0
     acknowledged: int = 0
     failed: int = 0
     uncertain: int = 0
+    unanswered: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def pending(self) -> int:
@@ -89,8 +100,8 @@ class Event:
 
     def to_json(self) -> str:
         """The record's value."""
-        value = {_VERSION: self.FORMAT, "kind": self.KIND, **asdict(self)}
-        return json.dumps(value, separators=(",", ":"))
+        value = {_VERSION: self.FORMAT, "kind": self.KIND, **vars(self)}
+        return json.dumps(value, separators=(",", ":"), default=asdict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +112,7 @@ class Counts(Event):
         topic: The topic.
         bucket_start_ms: When the bucket begins.
         bucket_ms: How wide it is.
-        part: Which part of the bucket's counts this is, from 0 on.
+        part: Which part of the source's counts this is, from 0 on.
         acknowledged: Records that the brokers acknowledged.
         failed: Records that were refused.
         uncertain: Records of which no answer came in time; the brokers may have them.
@@ -221,7 +232,12 @@ def event_from_json(text: str | bytes) -> Counts | Source | Appended:
         if kind is Appended:
             runs = [(int(start), int(end), int(bucket)) for start, end, bucket in given.get("runs", ())]
             return Appended(**{**given, "runs": runs})
-        given["topics"] = {name: TopicTotals(**totals) for name, totals in given.get("topics", {}).items()}
+        given["topics"] = {name: _totals(totals) for name, totals in given.get("topics", {}).items()}
         return Source(**given)
     except (TypeError, ValueError, AttributeError) as error:
         raise EventError("lacks what such a record has, or has it in another form") from error
+
+
+def _totals(value: Mapping[str, Any]) -> TopicTotals:
+    unanswered = {int(bucket): int(count) for bucket, count in value.get("unanswered", {}).items()}
+    return TopicTotals(**{**value, "unanswered": unanswered})

@@ -7,6 +7,7 @@ makes anyway, `produce`, `poll`, `flush` and `commit_transaction`.
 
 import atexit
 import logging
+import math
 import os
 import socket
 import threading
@@ -14,29 +15,46 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from headwater_client.events import BUCKET_MS, COUNTS_TOPIC, Event, Source
 from headwater_client.tally import Tally
 
 _LOG = logging.getLogger("headwater_client")
-_MAYBE_THERE = frozenset(
+_REFUSED = frozenset(
     {
-        "_MSG_TIMED_OUT",
-        "_TIMED_OUT",
-        "_TRANSPORT",
-        "_PURGE_INFLIGHT",
-        "REQUEST_TIMED_OUT",
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "_PURGE_QUEUE",
+        "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "INVALID_MSG_SIZE",
+        "INVALID_RECORD",
+        "INVALID_REQUIRED_ACKS",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "POLICY_VIOLATION",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "TOPIC_EXCEPTION",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "UNSUPPORTED_COMPRESSION_TYPE",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
     }
 )
-"""Errors after which a broker may have the record: the request went out, and no clear answer came back."""
+"""Errors after which no broker has the record. After any other one it may be there: a request went out, and no clear
+answer came back, or the client gave up while one was tried again."""
 _NO_TIMESTAMP = 0  # librdkafka's TIMESTAMP_NOT_AVAILABLE
 _AGAIN_S = 60.0
-"""How long counts rest after they were refused, so that no flush waits for them each time."""
+"""How long counts rest after they were refused or not answered, so that no flush waits for them each time."""
 _PATIENCE_S = 5.0
 """How long a flush waits for counts."""
+_SLICE_S = 0.5
+"""How long a flush that has no end waits before it looks whether only counts are left."""
+_KEPT_EVENTS = 2_000
+"""So many counts are kept while they are refused; of older ones an audit says that they are not there."""
+_TOO_LARGE = "MSG_SIZE_TOO_LARGE"
 _NOT_TAKEN = "producer %s: topic %s did not take its counts: %s; they are published again with the next ones"
+_LEFT_OUT = "producer %s: counts are larger than its message.max.bytes and are left out: topic %s"
 
 Delivered = Callable[[Any, Any], None]
 
@@ -109,6 +127,7 @@ class CountedProducer:
         self._lock = threading.RLock()  # a program may produce and poll from several threads
         self._outbox: dict[str, Event] = {}  # what the brokers have not acknowledged yet, by its key
         self._queued: set[str] = set()  # the keys of those that are on their way
+        self._in_flight = 0  # records of counts that the client holds
         self._transactional = self._in_transaction = self._committing = self._closed = False
         self._next_s = monotonic()  # that it is there is said at once
         self._refused_until_s = self._next_s
@@ -127,10 +146,14 @@ class CountedProducer:
         """
         if topic.startswith("__"):
             return self._producer.produce(topic, *args, **kwargs)
-        args, kwargs = self._with_callback(args, kwargs)
-        result = self._producer.produce(topic, *args, **kwargs)
-        with self._lock:
-            self._tally.sent(topic)
+        timestamp_ms = args[4] if len(args) > 4 else kwargs.get("timestamp")
+        sent_ms = self._note_sent(topic, timestamp_ms)
+        args, kwargs = self._with_callback(args, kwargs, sent_ms)
+        try:
+            result = self._producer.produce(topic, *args, **kwargs)
+        except BaseException:
+            self._take_back(topic, sent_ms)
+            raise
         self._publish_in_time()
         return result
 
@@ -146,23 +169,29 @@ class CountedProducer:
             or kwargs.pop("callback", None)
             or (args[1] if len(args) > 1 else None)
         )
+        times_ms = [self._note_sent(topic, message.get("timestamp")) for message in messages]
         own = [
             {
                 **message,
                 "callback": self._reporting(
-                    message.get("callback") or message.get("on_delivery") or theirs, message.get("timestamp")
+                    message.get("callback") or message.get("on_delivery") or theirs, sent_ms
                 ),
             }
-            for message in messages
+            for message, sent_ms in zip(messages, times_ms, strict=True)
         ]
         for each in own:
             each.pop("on_delivery", None)
-        taken = self._producer.produce_batch(topic, own, *args[:1], **kwargs)
-        for message, copy in zip(messages, own, strict=True):
-            if "_error" in copy and isinstance(message, dict):
-                message["_error"] = copy["_error"]
-        with self._lock:
-            self._tally.sent(topic, sum("_error" not in each for each in own))
+        try:
+            taken = self._producer.produce_batch(topic, own, *args[:1], **kwargs)
+        except BaseException:
+            for sent_ms in times_ms:
+                self._take_back(topic, sent_ms)
+            raise
+        for message, copy, sent_ms in zip(messages, own, times_ms, strict=True):
+            if "_error" in copy:
+                self._take_back(topic, sent_ms)
+                if isinstance(message, dict):
+                    message["_error"] = copy["_error"]
         self._publish_in_time()
         return taken
 
@@ -173,12 +202,15 @@ class CountedProducer:
         return result
 
     def flush(self, *args: Any, **kwargs: Any) -> Any:
-        """As the producer's own; then the counts of what was delivered are published, and waited for a little."""
-        left = self._producer.flush(*args, **kwargs)
-        is_refused = self._monotonic() < self._refused_until_s
-        if not (left or self._transactional or is_refused) and self.publish():
-            timeout_s = args[0] if args else kwargs.get("timeout", -1)
-            self._producer.flush(min(timeout_s, _PATIENCE_S) if timeout_s >= 0 else _PATIENCE_S)
+        """As the producer's own; then the counts of what was delivered are published, and waited for a little.
+
+        Returns:
+            How many records are left, those of counts not among them: nothing waits for these alone.
+        """
+        timeout_s = args[0] if args else kwargs.get("timeout", -1)
+        left = self._flush_records(timeout_s)
+        if not (left or self._transactional or self._monotonic() < self._refused_until_s):
+            self._publish_and_wait(min(timeout_s, _PATIENCE_S) if timeout_s >= 0 else _PATIENCE_S)
         return left
 
     def init_transactions(self, *args: Any, **kwargs: Any) -> Any:
@@ -193,10 +225,14 @@ class CountedProducer:
         return result
 
     def commit_transaction(self, *args: Any, **kwargs: Any) -> Any:
-        """As the producer's own; the counts are committed with the records, or neither are."""
-        if not self._committing:  # a second try has the counts already
-            self._producer.flush()
-            self.publish()
+        """As the producer's own; the counts are committed with the records, or neither are.
+
+        Where the brokers refuse the counts, they end the transaction: it is to be aborted and tried again, as after any
+        such error. Then it goes without them for a while.
+        """
+        if not self._committing and not self._producer.flush(*args, **kwargs):  # a second try has the counts
+            if self._monotonic() >= self._refused_until_s:
+                self.publish()
             self._committing = True
         result = self._producer.commit_transaction(*args, **kwargs)
         self._committing = self._in_transaction = False
@@ -215,7 +251,7 @@ class CountedProducer:
 
     def close(self, *args: Any, **kwargs: Any) -> Any:
         """Says that this producer has ended, waits until that is delivered, and closes the producer."""
-        self.end(*args)
+        self.end(*args, **kwargs)
         close = getattr(self._producer, "close", None)
         return close(*args, **kwargs) if close is not None else None
 
@@ -249,77 +285,146 @@ class CountedProducer:
                     self._queued.discard(event.key)
                 self._published_totals = totals
             waiting = [event for key, event in self._outbox.items() if key not in self._queued]
-            try:
-                for event in waiting:
-                    self._send(event)
-            except BufferError:  # the queue is full of records, which go first
-                pass
+            for event in waiting:
+                if not self._send(event):
+                    break
             return bool(waiting)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._producer, name)
 
     def __len__(self) -> int:
-        return len(self._producer)
+        return max(0, len(self._producer) - self._in_flight)
 
     def __enter__(self) -> "CountedProducer":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._producer.flush()
+        self._flush_records(-1)
         self.end()
 
-    def end(self, *timeout: Any) -> None:
-        """Waits for what was sent, and says that nothing more will come, as `close` and the end of a program do."""
+    def end(self, timeout: float = -1) -> None:
+        """Waits for what was sent, and says that nothing more will come, as `close` and the end of a program do.
+
+        Where some of it is not answered in that time, or a transaction is open, it does not say so. A producer that is
+        used again ends once more.
+        """
+        from confluent_kafka import KafkaException
+
         if self._closed:
             return
         self._closed = True
-        self._producer.flush(*timeout)
-        if self._transactional:
-            if self._in_transaction:
-                return  # it is aborted by the brokers
-            self._producer.begin_transaction()
-        self.publish(closed=True)
-        if self._transactional:
-            self._producer.commit_transaction(*timeout)
-        else:
-            self._producer.flush(min(*timeout, _PATIENCE_S) if timeout else _PATIENCE_S)
+        patience_s = min(timeout, _PATIENCE_S) if timeout >= 0 else _PATIENCE_S
+        self._flush_records(timeout)
+        if self._in_transaction:
+            return  # it is aborted by the brokers
+        try:
+            if not self._transactional:
+                self._publish_and_wait(patience_s, at_end=True)
+            else:
+                self._producer.begin_transaction()
+                self.publish(closed=True)
+                self._producer.commit_transaction(timeout)
+        except (KafkaException, RuntimeError) as error:
+            _LOG.warning(_NOT_TAKEN, self._name, self._topic, error)
 
-    def _send(self, event: Event) -> None:
-        from confluent_kafka import Producer  # not with the package: brokers import that for its records
+    def _flush_records(self, timeout_s: float) -> int:
+        """Waits for the records that are not counts; returns how many are left."""
+        deadline_s = self._monotonic() + timeout_s if timeout_s >= 0 else math.inf
+        while True:
+            slice_s = min(_SLICE_S, max(0.0, deadline_s - self._monotonic()))
+            left: int = self._producer.flush(slice_s) - self._in_flight
+            if left <= 0 or self._monotonic() >= deadline_s:
+                return max(left, 0)
+
+    def _publish_and_wait(self, timeout_s: float, *, at_end: bool = False) -> None:
+        """Publishes, and waits so long until all of it is delivered, also where it is more than the queue takes.
+
+        At the end it says that the producer has ended once all of its records are answered.
+        """
+        deadline_s = self._monotonic() + timeout_s
+        is_closed = at_end and not len(self)
+        is_there = self.publish(closed=is_closed)
+        while is_there or self._in_flight:
+            left_s = deadline_s - self._monotonic()
+            if left_s <= 0:
+                _LOG.warning(_NOT_TAKEN, self._name, self._topic, f"no answer in {timeout_s:g} s")
+                self._refused_until_s = self._monotonic() + _AGAIN_S
+                return
+            self._producer.flush(left_s)
+            if self._monotonic() < self._refused_until_s:
+                return
+            closes = at_end and not is_closed and not len(self)
+            is_there = self.publish(closed=closes)
+            is_closed |= closes
+
+    def _send(self, event: Event) -> bool:
+        """Gives a record of counts to the client; tells whether others may follow."""
+        from confluent_kafka import KafkaException, Producer  # not with the package: brokers import that
 
         def delivered(error: Any, _: Any) -> None:
             with self._lock:
+                self._in_flight -= 1
                 if self._outbox.get(event.key) is event:
                     self._queued.discard(event.key)
                     if error is None:
                         del self._outbox[event.key]
                 if error is not None:
-                    self._next_s = self._refused_until_s = self._monotonic() + _AGAIN_S
-                    _LOG.warning(_NOT_TAKEN, self._name, self._topic, error.str())
+                    self._refused(event, error)
 
         record = {"value": event.to_json().encode(), "key": event.key.encode(), "on_delivery": delivered}
-        if isinstance(
-            self._producer, Producer
-        ):  # past a subclass's serializers, which are for its own records
-            Producer.produce(self._producer, self._topic, **record)
-        else:
-            self._producer.produce(self._topic, **record)
+        # Past a subclass's serializers, which are for its own records.
+        produce = partial(Producer.produce, self._producer) if isinstance(self._producer, Producer) else None
+        try:
+            (produce or self._producer.produce)(self._topic, **record)
+        except BufferError:  # the queue is full of records, which go first
+            return False
+        except KafkaException as error:
+            self._refused(event, error.args[0])
+            return bool(error.args[0].name() == _TOO_LARGE)
+        except RuntimeError:  # it is closed
+            return False
+        self._in_flight += 1
         self._queued.add(event.key)
+        return True
+
+    def _refused(self, event: Event, error: Any) -> None:
+        """The program goes on: counts are less than what they count."""
+        if error.name() == _TOO_LARGE:
+            if self._outbox.get(event.key) is event:
+                del self._outbox[event.key]
+            _LOG.warning(_LEFT_OUT, self._name, self._topic)
+            return
+        if error.name().startswith("_PURGE"):  # the program gave up what it had sent
+            return
+        now_s = self._monotonic()
+        if now_s >= self._refused_until_s:
+            _LOG.warning(_NOT_TAKEN, self._name, self._topic, error.str())
+        self._next_s = self._refused_until_s = now_s + _AGAIN_S
+        while len(self._outbox) > _KEPT_EVENTS:
+            del self._outbox[next(iter(self._outbox))]
+
+    def _note_sent(self, topic: str, timestamp_ms: int | None) -> int:
+        sent_ms = timestamp_ms or self._now_ms()
+        with self._lock:
+            self._tally.sent(topic, sent_ms)
+            self._closed = False
+        return sent_ms
+
+    def _take_back(self, topic: str, sent_ms: int) -> None:
+        with self._lock:
+            self._tally.sent(topic, sent_ms, -1)
 
     def _with_callback(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], sent_ms: int
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # After the topic come value, key, partition, callback and timestamp.
-        timestamp_ms = args[4] if len(args) > 4 else kwargs.get("timestamp")
         if len(args) > 3:
-            return (*args[:3], self._reporting(args[3], timestamp_ms), *args[4:]), kwargs
+            return (*args[:3], self._reporting(args[3], sent_ms), *args[4:]), kwargs
         theirs = kwargs.pop("callback", None) or kwargs.pop("on_delivery", None)
-        return args, {**kwargs, "on_delivery": self._reporting(theirs, timestamp_ms)}
+        return args, {**kwargs, "on_delivery": self._reporting(theirs, sent_ms)}
 
-    def _reporting(self, theirs: Delivered | None, timestamp_ms: int | None) -> Delivered:
-        sent_ms = timestamp_ms or self._now_ms()
-
+    def _reporting(self, theirs: Delivered | None, sent_ms: int) -> Delivered:
         def report(error: Any, message: Any) -> None:
             self._report(error, message, sent_ms)
             if theirs is not None:
@@ -333,8 +438,9 @@ class CountedProducer:
             timestamp_ms = sent_ms
         topic = message.topic()
         with self._lock:
+            self._tally.answered(topic, sent_ms)
             if error is not None:
-                self._tally.refused(topic, timestamp_ms, uncertain=error.name() in _MAYBE_THERE)
+                self._tally.refused(topic, timestamp_ms, uncertain=error.name() not in _REFUSED)
                 return
             offset = message.offset()
             self._tally.acknowledged(

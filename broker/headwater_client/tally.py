@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from headwater_client.events import BUCKET_MS, MOST_RANGES, Counts, TopicTotals, bucket_of
+from headwater_client.events import BUCKET_MS, MOST_RANGES, MOST_UNANSWERED, Counts, TopicTotals, bucket_of
 
 _KEPT_BUCKETS = 1_440
 """Buckets kept to be added to: a day of minutes. A record of an older one begins a new part of it."""
@@ -30,7 +30,7 @@ class Tally:
 
     Example:
         >>> tally = Tally()
-        >>> tally.sent("clicks")
+        >>> tally.sent("clicks", 5)
         >>> tally.acknowledged("clicks", 5, partition=0, offset=7)
         >>> [(each.acknowledged, each.ranges) for each in tally.take("web", "a1")]
         [(1, {0: [(7, 8)]})]
@@ -44,15 +44,22 @@ class Tally:
         self._kept_buckets = kept_buckets
         self._parts: dict[tuple[str, int], _Part] = {}
         self._full: list[tuple[tuple[str, int], _Part]] = []
-        self._next_part: Counter[tuple[str, int]] = Counter()
+        self._committed: list[tuple[tuple[str, int], _Part]] = []  # and not taken yet
+        self._next_part = 0
         self._changed: dict[tuple[str, int], None] = {}
+        self._unanswered: dict[str, Counter[int]] = {}
         self._sent: Counter[str] = Counter()
         self._totals: dict[str, Counter[str]] = {}
         self._sealed: tuple[Counter[str], dict[str, Counter[str]]] = (Counter(), {})
 
-    def sent(self, topic: str, count: int = 1) -> None:
-        """Records were given to the client, and it took them."""
+    def sent(self, topic: str, sent_ms: int, count: int = 1) -> None:
+        """Records are given to the client, with that timestamp; of records that it did not take, a negative count."""
         self._sent[topic] += count
+        self._count_unanswered(topic, sent_ms, count)
+
+    def answered(self, topic: str, sent_ms: int) -> None:
+        """Something was heard of a record that was sent with that timestamp: `acknowledged` and `refused` say what."""
+        self._count_unanswered(topic, sent_ms, -1)
 
     def acknowledged(self, topic: str, timestamp_ms: int, *, partition: int, offset: int) -> None:
         """A record stands in the log, at an offset, or at one that nobody said: a negative one."""
@@ -82,7 +89,8 @@ class Tally:
 
     def take(self, source: str, instance: str) -> list[Counts]:
         """What changed since the last call, as the records that say so; the oldest buckets are let go of."""
-        changed = [*self._full, *((place, self._parts[place]) for place in self._changed)]
+        changed = [*self._committed, *self._full, *((place, self._parts[place]) for place in self._changed)]
+        self._committed.clear()
         self._full.clear()
         self._changed.clear()
         while len(self._parts) > self._kept_buckets:
@@ -104,7 +112,10 @@ class Tally:
         ]
 
     def seal(self) -> None:
-        """What was taken is committed: what comes next is in parts of its own, which can be given up alone."""
+        """All of it is committed: what comes next is in parts of its own, which can be given up alone."""
+        self._committed += [*self._full, *((place, self._parts[place]) for place in self._changed)]
+        self._full.clear()
+        self._changed.clear()
         self._parts.clear()
         self._sealed = (self._sent.copy(), {topic: total.copy() for topic, total in self._totals.items()})
 
@@ -113,27 +124,42 @@ class Tally:
         self._parts.clear()
         self._full.clear()
         self._changed.clear()
+        self._unanswered.clear()
         sent, totals = self._sealed
         self._sent, self._totals = sent.copy(), {topic: total.copy() for topic, total in totals.items()}
 
     def totals(self) -> dict[str, TopicTotals]:
         """What was done with each topic, since the beginning."""
         return {
-            topic: replace(TopicTotals(**self._totals.get(topic, Counter())), sent=sent)
+            topic: TopicTotals(
+                **self._totals.get(topic, Counter()), sent=sent, unanswered=self._oldest_unanswered(topic)
+            )
             for topic, sent in sorted(self._sent.items())
         }
 
     def _part(self, place: tuple[str, int]) -> _Part:
         part = self._parts.get(place)
         if part is None:
-            part = self._parts[place] = _Part(self._next_part[place])
-            self._next_part[place] += 1
+            part = self._parts[place] = _Part(self._next_part)
+            self._next_part += 1
         self._changed[place] = None
         return part
 
     def _let_go(self, place: tuple[str, int]) -> None:
         self._full.append((place, self._parts.pop(place)))
         self._changed.pop(place, None)
+
+    def _count_unanswered(self, topic: str, sent_ms: int, count: int) -> None:
+        of_topic = self._unanswered.setdefault(topic, Counter())
+        bucket = bucket_of(sent_ms, self._bucket_ms)
+        of_topic[bucket] += count
+        if not of_topic[bucket]:
+            del of_topic[bucket]
+
+    def _oldest_unanswered(self, topic: str) -> dict[int, int]:
+        of_topic = self._unanswered.get(topic, Counter())
+        waiting = sorted((bucket, count) for bucket, count in of_topic.items() if count > 0)
+        return dict(waiting[:MOST_UNANSWERED])
 
     def _total(self, topic: str) -> Counter[str]:
         return self._totals.setdefault(topic, Counter())

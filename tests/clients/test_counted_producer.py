@@ -1,7 +1,9 @@
 """`headwater_client.counted` around real producers, against our broker."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,7 +11,16 @@ from confluent_kafka import Consumer, KafkaException, Producer, SerializingProdu
 from confluent_kafka.serialization import StringSerializer
 
 from headwater_broker.testing import RunningBroker, broker
-from headwater_client import COUNTS_TOPIC, CountedProducer, Counts, Source, counted, event_from_json
+from headwater_client import (
+    COUNTS_TOPIC,
+    CountedProducer,
+    Counts,
+    Source,
+    TopicTotals,
+    counted,
+    event_from_json,
+)
+from mirrored_topics import make_topic
 
 MINUTE_MS = 60_000
 
@@ -187,3 +198,89 @@ def test_counted_wrong_arguments_are_told() -> None:
         with pytest.raises(ValueError, match="give"):
             counted(producer, **arguments)  # type: ignore[arg-type]
     assert isinstance(counted(producer), CountedProducer)
+
+
+def test_counted_producer_of_several_threads_counts_each_record(running: RunningBroker) -> None:
+    with counted(
+        Producer({"bootstrap.servers": running.bootstrap}), name="threads", every_s=0.01
+    ) as producer:
+
+        def send(thread: int) -> None:
+            for n in range(500):
+                producer.produce("clicks", b"%d" % n, timestamp=1_357_034_400_000 + thread * MINUTE_MS)
+                if n % 50 == 0:
+                    producer.flush(10)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(send, range(4)))
+    counts, source = events(running, "threads")
+    by_bucket: Counter[int] = Counter()
+    for each in counts.values():
+        by_bucket[each.bucket_start_ms] += each.acknowledged
+        assert sum(end - start for pairs in each.ranges.values() for start, end in pairs) == each.acknowledged
+    assert list(by_bucket.values()) == [500] * 4
+    assert source is not None
+    assert source.closed
+    assert source.topics["clicks"] == TopicTotals(sent=2000, acknowledged=2000)
+
+
+def test_counted_counts_that_are_refused_do_not_reach_the_program(running: RunningBroker) -> None:
+    """A client that takes no record as large as its counts are."""
+    client = Producer({"bootstrap.servers": running.bootstrap, "message.max.bytes": 1000})
+    with counted(client, name="small") as producer:
+        for n in range(200):
+            producer.produce("clicks", b"x", partition=0, timestamp=1_357_034_400_000 + n % 2 * MINUTE_MS)
+        assert producer.flush(10) == 0
+        assert len(producer) == 0
+        producer.produce("clicks", b"x")
+        assert producer.flush(10) == 0
+        assert len(producer._outbox) < 5  # what can never be sent is not kept
+
+
+def test_counted_counts_that_wait_hold_up_no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are delivered; of the topic of counts nothing is heard."""
+    monkeypatch.setattr("headwater_client.producer._PATIENCE_S", 0.3)
+    with broker(properties={"auto.create.topics.enable": "false"}) as running:
+        make_topic(running.bootstrap, "clicks")
+        settings = {"bootstrap.servers": running.bootstrap, "topic.metadata.propagation.max.ms": 60_000}
+        producer = counted(Producer(settings), name="waits")
+        start_s = time.monotonic()
+        for _ in range(5):
+            producer.produce("clicks", b"x")
+            assert producer.flush() == 0
+            assert len(producer) == 0
+        assert time.monotonic() - start_s < 10
+        assert producer._in_flight
+        producer._closed = True
+        producer.purge()
+
+
+def test_counted_producer_that_ends_with_records_on_their_way_does_not_say_that_it_has_ended() -> None:
+    with broker(properties={"auto.create.topics.enable": "false", "num.partitions": "1"}) as running:
+        for topic in ("clicks", COUNTS_TOPIC):
+            make_topic(running.bootstrap, topic)
+        settings = {"bootstrap.servers": running.bootstrap, "topic.metadata.propagation.max.ms": 60_000}
+        producer = counted(Producer(settings), name="hasty")
+        producer.produce("not-there", b"x", timestamp=1_357_034_400_000)
+        producer.end(0.5)
+        _, source = events(running, "hasty")
+        assert source is not None
+        assert (source.closed, source.topics["not-there"].unanswered) == (False, {1_357_034_400_000: 1})
+        producer.purge()
+        producer.produce("clicks", b"y")  # it is used again, and ends once more
+        producer.end()
+        _, source = events(running, "hasty")
+        assert source is not None
+        assert source.closed
+        assert source.topics["not-there"] == TopicTotals(sent=1, failed=1)
+
+
+def test_counted_producer_whose_brokers_are_gone_ends_without_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "gone", "log_level": 0})
+    producer = counted(client, name="gone")
+    producer.poll(0)  # before there is a transaction
+    producer._transactional = True  # as if it had been heard of once
+    producer.end(0.2)
+    assert "producer gone: topic __headwater_counts did not take its counts" in caplog.text

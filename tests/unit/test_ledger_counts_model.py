@@ -126,12 +126,13 @@ class World:
         fate = self.random.choices(["table", "quarantine", "late", "filtered"], weights)[0]
         record = Record(at_ms, self.identities, fate)
         partition = self.random.choice([*self.partitions]) if partition is None else partition
-        sender.tally.sent("clicks")
+        sender.tally.sent("clicks", at_ms)
         if fault == "doubled":  # the first answer got lost, and the producer is not idempotent
             self.append(partition, record)
             self.expected["broker", "doubled", record.bucket] += 1
             record = replace(record)
         offset = self.append(partition, record)
+        sender.tally.answered("clicks", at_ms)
         sender.tally.acknowledged("clicks", at_ms, partition=partition, offset=offset)
         if fault == "lost":  # a hole: what was acknowledged is not there
             del self.partitions[partition][offset]
@@ -158,8 +159,9 @@ class World:
         for _ in range(count):
             record = Record(self.now_ms, self.identities, "duplicate")
             partition = self.random.choice([*self.partitions])
-            self.shipper.tally.sent("clicks")
+            self.shipper.tally.sent("clicks", self.now_ms)
             offset = self.append(partition, record)
+            self.shipper.tally.answered("clicks", self.now_ms)
             self.shipper.tally.acknowledged("clicks", self.now_ms, partition=partition, offset=offset)
 
     def count(self) -> None:
