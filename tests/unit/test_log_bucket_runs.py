@@ -1,12 +1,13 @@
 """The buckets of a log's records, as the broker counts them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater_broker.log.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from headwater_broker.log.bucket_runs import bucket_runs
 from headwater_broker.testing.batches import build_batch
+from headwater_client.events import EARLIEST_MS, LATEST_MS, bucket_of
 
 MINUTE_MS = 60_000
 
@@ -60,10 +61,17 @@ def test_bucket_runs_go_past_a_batch_that_cannot_be_read() -> None:
     assert bucket_runs(batch + build_batch([b"b"], base_offset=1), MINUTE_MS) == ([(1, 2, 0)], 2)
 
 
-@given(st.lists(st.integers(0, 5 * MINUTE_MS), min_size=1, max_size=20), st.integers(0, 25))
+AROUND = st.one_of(
+    st.integers(-2 * MINUTE_MS, 5 * MINUTE_MS),
+    st.sampled_from([-1, 0, MINUTE_MS - 1, EARLIEST_MS - 1, EARLIEST_MS, LATEST_MS, LATEST_MS + 1, 2**53]),
+)
+
+
+@given(st.lists(AROUND, min_size=1, max_size=20), st.integers(0, 25))
+@example([59_999, -1], 0)  # without a timestamp
 def test_bucket_runs_are_the_same_whether_records_are_told_apart_or_not(times: list[int], start: int) -> None:
     batch = build_batch([b"x"] * len(times), timestamps_ms=times)
     runs, end = bucket_runs(batch, MINUTE_MS, start)
     each = {offset: bucket for first, last, bucket in runs for offset in range(first, last)}
-    assert each == {n: ms - ms % MINUTE_MS for n, ms in enumerate(times) if n >= start}
+    assert each == {n: bucket_of(ms, MINUTE_MS) for n, ms in enumerate(times) if n >= start}
     assert end == max(len(times), start)

@@ -26,6 +26,9 @@ from headwater_broker.log.batch import (
 )
 from headwater_broker.log.records import UnreadableBatchError, record_timestamps, uncompressed_records
 from headwater_broker.log.walk import Walker
+from headwater_client.events import EARLIEST_MS, LATEST_MS, bucket_of
+
+_LONG_MAX = 2**63 - 1
 
 Run = tuple[int, int, int]
 """Half-open offsets of records without a gap, and when their bucket begins, in milliseconds since the epoch."""
@@ -69,14 +72,14 @@ def bucket_runs(
 
 
 def _runs_of(batch: bytes, header: HeaderTuple, bucket_ms: int) -> Iterator[Run]:
-    bucket = _start(header[MAX_TIMESTAMP_MS], bucket_ms)
+    bucket = bucket_of(header[MAX_TIMESTAMP_MS], bucket_ms)
     has_all = header[RECORD_COUNT] == header[LAST_OFFSET_DELTA] + 1  # no compaction took some out
     try:
         if has_all and (header[ATTRIBUTES] & LOG_APPEND_TIME or _is_all_of(batch, header, bucket, bucket_ms)):
             yield header[BASE_OFFSET], last_offset_of(header) + 1, bucket
             return
         for offset, timestamp_ms in record_timestamps(batch):
-            yield offset, offset + 1, _start(timestamp_ms, bucket_ms)
+            yield offset, offset + 1, bucket_of(timestamp_ms, bucket_ms)
     except UnreadableBatchError:
         return
 
@@ -84,15 +87,16 @@ def _runs_of(batch: bytes, header: HeaderTuple, bucket_ms: int) -> Iterator[Run]
 def _is_all_of(batch: bytes, header: HeaderTuple, bucket: int, bucket_ms: int) -> bool:
     """Whether all records of a batch are of one bucket."""
     count = header[RECORD_COUNT]
-    bounds_ms = bucket, bucket + bucket_ms - 1
-    walker = Walker(count, header[BASE_TIMESTAMP_MS], *bounds_ms, False, False)
+    # A walker lets records pass that have no timestamp, -1: times are moved so that this is one of the bucket.
+    moved_ms = -1 - bucket
+    first_ms = header[BASE_TIMESTAMP_MS] + moved_ms
+    if bucket <= EARLIEST_MS or not -_LONG_MAX <= first_ms <= _LONG_MAX:
+        return False
+    latest_ms = _LONG_MAX if bucket + bucket_ms > LATEST_MS else bucket_ms - 2
+    walker = Walker(count, first_ms, -1, latest_ms, False, False)
     is_wrong = walker.feed(uncompressed_records(batch, header))
     seen, is_whole, _, _, outside = walker.state()
     return not is_wrong and is_whole and seen == count and not outside
-
-
-def _start(timestamp_ms: int, bucket_ms: int) -> int:
-    return timestamp_ms - timestamp_ms % bucket_ms
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
