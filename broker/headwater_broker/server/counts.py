@@ -31,6 +31,8 @@ from headwater_client.events import MOST_RANGES
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 1 << 20
 _READS_AT_ONCE = 64
+_RUNS_AT_ONCE = 10_000
+"""So many runs of a log are looked up before they are published: those of 1 MB may be as many as its records."""
 _EVENTS_A_BATCH = 10  # of 45 KB at most: a batch that each topic takes
 _RECORDS_A_SLICE = 1000
 _TIER = "broker"
@@ -90,6 +92,7 @@ class BrokerCounts:
             return False
         if self._next is None:
             self._next = await self._counted_before()
+            self._ends.clear()
         is_left = False
         for log in logs:
             place, bucket_ms = _place(log), log.config.counts_bucket_ms
@@ -109,10 +112,11 @@ class BrokerCounts:
         runs: list[Run] = []
         for _ in range(_READS_AT_ONCE):
             found = log.read(start, _READ_BYTES, isolation=Isolation.READ_COMMITTED)
-            if not found.count:
+            if not found.count or len(runs) >= _RUNS_AT_ONCE:
                 break
             more, start = await self._node.ask(_read, found, bucket_ms, start)
-            runs = joined([*runs, *more])
+            runs[-1:] = joined([*runs[-1:], *more[:1]])
+            runs += more[1:]
         return runs, start
 
     def _events(self, place: _Place, start: int, end: int, bucket_ms: int, runs: list[Run]) -> list[Appended]:
@@ -140,7 +144,7 @@ class BrokerCounts:
         for at in range(0, len(events), _EVENTS_A_BATCH):
             now_ms = self._node.clock.now_ms()
             some = events[at : at + _EVENTS_A_BATCH]
-            batch = batch_of([(each.key.encode(), each.to_json().encode()) for each in some], now_ms)
+            batch = await self._node.ask(_batch, some, now_ms)
             appended = target.append(memoryview(batch), now_ms=now_ms)
             await self._writes.wait(target, appended.last_offset + 1)
 
@@ -194,6 +198,10 @@ def _event(key: bytes, value: bytes | None) -> Appended | None:
     except EventError:
         return None
     return event if isinstance(event, Appended) else None
+
+
+def _batch(events: list[Appended], now_ms: int) -> bytearray:
+    return batch_of([(each.key.encode(), each.to_json().encode()) for each in events], now_ms)
 
 
 def _read(found: FileRange, bucket_ms: int, start: int) -> tuple[list[Run], int]:
