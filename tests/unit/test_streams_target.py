@@ -11,6 +11,7 @@ from headwater_streams.base.errors import JobDefinitionError
     [
         ("headwater.ledger", "the schema 'headwater' is Headwater's own"),
         ("quality.results", "it is Headwater's own"),
+        ("Audit.counts", "it is Headwater's own"),
         ("Headwater.mine", "the schema 'headwater' is Headwater's own"),
         ("gold.delays__late", "names with '__late' are of tables that the library puts beside a job's"),
         ("gold.delays__quarantine", "names with '__quarantine' are"),

@@ -12,7 +12,7 @@ from headwater_streams.base.names import require_table_name
 
 Mode = Literal["append", "update"]
 LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX = _SIDES = "__late", "__quarantine", "__changes"
-_OWN_TABLES = ("quality.results", "quality.discarded")
+_OWN_TABLES = ("audit.counts", "quality.results", "quality.discarded")
 _OWN_SCHEMA, _OWN_PARTS = "headwater", re.compile("__ingest_|__step_[0-9]")
 
 
