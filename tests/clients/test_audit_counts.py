@@ -13,11 +13,13 @@ from deltalake import DeltaTable
 import headwater as hw
 from audited_clicks import START_MS, TABLE, audit_one, commit, send, send_uncounted, words
 from headwater.cli import main
-from headwater.running.counts import _Said
+from headwater.running.counts_topic import CountsTopic, of_topic
 from headwater_broker.testing import RunningBroker, broker
 from headwater_client import COUNTS_TOPIC, Appended, CountedProducer, counted
+from headwater_streams.ledger.counts import TopicLog
 from headwater_streams.ledger.counts.at_rest import held_by_partition
 from headwater_streams.ledger.counts.store import COUNTS_TABLE
+from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
 from mirrored_topics import make_topic
 
@@ -171,12 +173,16 @@ def test_audit_counts_command(
     assert main(["audit", "--all", "--home", str(tmp_path)]) == 2
 
 
-def test_rows_at_rest_name_what_stands_twice_but_not_the_rows_of_one_record() -> None:
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_rows_at_rest_name_what_stands_twice_but_not_the_rows_of_one_record(chunk: int) -> None:
     places = [(0, 5, 0), (0, 5, 1), (0, 6, 0), (0, 6, 0), (1, 9, None)]
     columns = [pa.array(each) for each in zip(*places, strict=True)]
-    held = held_by_partition(pa.table(dict(zip(("_partition", "_offset", "_row"), columns, strict=True))))
+    rows = pa.table(dict(zip(("_partition", "_offset", "_row"), columns, strict=True)))
+    held = held_by_partition(rows.to_batches(max_chunksize=chunk))
     assert (list(held[0].offsets), list(held[0].again)) == ([(5, 7)], [(6, 7)])
     assert (list(held[1].offsets), list(held[1].again)) == ([(9, 10)], [])
+    plain = held_by_partition(rows.drop_columns("_row").to_batches(max_chunksize=chunk))
+    assert list(plain[0].again) == [(5, 6), (6, 7)]
 
 
 def test_audit_of_counts_says_which_settings_its_topic_lacks(running: RunningBroker, tmp_path: Path) -> None:
@@ -190,11 +196,28 @@ def test_audit_of_counts_says_which_settings_its_topic_lacks(running: RunningBro
 
 
 def test_what_brokers_counted_of_a_topic_that_was_made_again_is_of_the_newer_one_alone() -> None:
-    said = _Said()
-    for topic_id in ("", "a-b_c", "a-b_d"):
-        said.appended.append(
-            Appended(source="b", instance="i", topic="clicks", topic_id=topic_id, partition=0, start=0, end=1)
-        )
-    assert [each.topic_id for each in said.appended_to("clicks", "a+b/c")] == ["", "a-b_c"]
-    assert len(said.appended_to("clicks", None)) == 3
-    assert said.appended_to("taps", None) == []
+    appended = [
+        Appended(source="b", instance="i", topic="clicks", topic_id=topic_id, partition=0, start=0, end=1)
+        for topic_id in ("", "a-b_c", "a-b_d")
+    ]
+    assert [each.topic_id for each in of_topic(appended, "clicks", "a+b/c")] == ["", "a-b_c"]
+    assert len(of_topic(appended, "clicks", None)) == 3
+    assert of_topic(appended, "taps", None) == []
+
+
+def test_topic_of_counts_is_read_once_and_then_what_came_meanwhile(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(running, range(10))
+    told, taken = CountsTopic(KafkaCluster(running.bootstrap, name="east")), list[tuple[int, int]]()
+    take = told._take
+    monkeypatch.setattr(told, "_take", lambda value, *at: taken.append(at[:2]) or take(value, *at))
+    told.read()
+    earlier, count = told.earlier(), len(taken)
+    send(running, range(10, 20), "web-2")
+    told.read()
+    assert 0 < count < len(taken) == len(set(taken))
+    claims = told.of("clicks", TopicLog("east:clicks", 60_000, {}, {}), earlier)
+    assert {each.source for each in claims.counts} == {"web-1", "web-2"}
+    assert {each.source for each in claims.earlier.counts.values()} == {"web-1"}
+    assert [each.record.topics["east:clicks"].acknowledged for each in claims.sources] == [10, 10]

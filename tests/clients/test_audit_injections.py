@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from deltalake import DeltaTable
 
 from audited_clicks import (
     MINUTE_MS,
@@ -26,7 +27,8 @@ from headwater.cli import main
 from headwater.mirror.lane import Lane
 from headwater.running.counts import TopicAudit
 from headwater_broker.testing import RunningBroker, broker
-from headwater_client import CountedProducer
+from headwater_client import CountedProducer, counted
+from headwater_streams.base.moments import iso
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
 from mirrored_topics import admin_of, make_topic, mirror_once
@@ -312,3 +314,163 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_former_one(tmp_path: P
             assert (words(found)[0], found.findings) == ("complete", ())
             assert counts(found)["broker"] == 12 + number
             admin_of(running.bootstrap).delete_topics(["clicks"])["clicks"].result(10)
+
+
+def remake(running: RunningBroker) -> None:
+    admin_of(running.bootstrap).delete_topics(["clicks"])["clicks"].result(10)
+    deadline_s = time.monotonic() + 10
+    while True:
+        try:
+            return make_topic(running.bootstrap, "clicks", counts_bucket_ms=str(MINUTE_MS))
+        except KafkaException:  # it is being deleted
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+
+
+def test_counts_of_a_former_topic_are_not_compared_with_the_one_that_has_its_name(
+    running: RunningBroker, home: Home
+) -> None:
+    """One producer ended with the former topic, one goes on over both, and one began with the new one."""
+    clock = [time.time()]
+
+    def audited() -> TopicAudit:
+        clock[0] += 1
+        return audit_one(home, running, now_ms=round(clock[0] * 1000))
+
+    send(running, range(12))
+    commit(home, 0, 12, batch=0)
+    both = counted(Producer({"bootstrap.servers": running.bootstrap}), name="web-2")
+    for n in range(12, 16):
+        both.produce("clicks", b"%d" % n, timestamp=START_MS + n * 6_000)
+    both.flush(10)
+    assert audited().findings == ()
+    remake(running)
+    for n in range(5):
+        both.produce("clicks", b"%d" % n, timestamp=START_MS + n * 6_000)
+    both.end()
+    send(running, range(5, 9), "web-3")
+    found = audited()
+    assert found.findings == ()
+    (note,) = found.notes
+    assert note.startswith("clicks was deleted and made again between ")
+    assert (words(found), found.ok) == (["still open 9"], True)  # the job has read nothing of it
+    assert not audited().notes
+    send_uncounted(running, {3: b"of nobody"})  # what comes now is judged
+    assert "uncounted 1" in words(audit_one(home, running))[0]
+
+
+def test_what_retention_removed_before_the_first_audit_is_unknown(running: RunningBroker, home: Home) -> None:
+    send(running, range(20))
+    await_appended(running, 20)
+    removed = admin_of(running.bootstrap).delete_records([TopicPartition("clicks", 0, 12)])
+    for future in removed.values():
+        future.result(10)
+    for _ in range(2):
+        found = audit_one(home, running)
+        assert (words(found), found.findings, found.ok) == (["unknown 10", "unknown 2"], (), True)
+    send(running, range(20, 30), "web-2")
+    assert words(audit_one(home, running)) == ["unknown 10", "unknown 2", "complete"]
+
+
+def test_what_retention_removed_between_two_audits_leaves_what_the_first_one_saw(
+    running: RunningBroker, home: Home
+) -> None:
+    send(running, range(10))
+    assert words(audit_one(home, running)) == ["complete"]
+    send(running, range(10, 20), "web-2")
+    await_appended(running, 20)
+    removed = admin_of(running.bootstrap).delete_records([TopicPartition("clicks", 0, 15)])
+    for future in removed.values():
+        future.result(10)
+    found = audit_one(home, running)
+    assert (words(found), found.ok) == (["complete", "unknown 5"], True)
+    assert counts(found)["broker"] == 15
+    assert words(audit_one(home, running)) == ["complete", "unknown 5"]
+
+
+def test_times_that_no_calendar_has_are_counted_like_others(running: RunningBroker, home: Home) -> None:
+    """Microseconds in place of milliseconds, and a time from before calendars; the broker says nothing against them."""
+    times = (START_MS * 1000, -(10**15), -1, START_MS)
+    with counted(Producer({"bootstrap.servers": running.bootstrap}), name="web-1") as producer:
+        for time_ms in times:
+            producer.produce("clicks", b"x", timestamp=time_ms)
+    found = audit_counted(home, running, 4)
+    assert [iso(each.bucket_start_ms * 1000) for each in found.verdicts] == [
+        "1900-01-01T00:00:00Z",
+        "1969-12-31T23:59:00Z",
+        TEN,
+        "9999-12-31T23:59:00Z",
+    ]
+    assert (words(found), found.findings) == (["complete"] * 3 + ["still open"], ())
+    assert audit_one(home, running).findings == ()
+
+
+def test_records_of_a_topic_that_the_broker_stamps(running: RunningBroker, home: Home) -> None:
+    topic = "stamped"
+    make_topic(
+        running.bootstrap, topic, message_timestamp_type="LogAppendTime", counts_bucket_ms=str(MINUTE_MS)
+    )
+    with counted(Producer({"bootstrap.servers": running.bootstrap}), name="web-1") as producer:
+        for n in range(10):
+            producer.produce(topic, b"%d" % n, timestamp=START_MS, headers=[("n", b"x"), ("null", None)])
+    await_appended(running, 10, topic)
+    (found,) = audit(home, running, topics=[topic])
+    assert (set(words(found)), found.findings) == ({"complete"}, ())
+    plain = Producer({"bootstrap.servers": running.bootstrap})
+    plain.produce(topic, b"3", headers=[("n", b"x"), ("null", None)])  # a copy, which has a time of its own
+    plain.produce(topic, b"4")  # and none
+    plain.flush(10)
+    (found,) = audit(home, running, topics=[topic])
+    kinds = sorted("more than once" in each for each in found.findings)
+    assert kinds == [False, True]
+
+
+def test_a_transaction_that_is_aborted_is_no_fault(running: RunningBroker, home: Home) -> None:
+    settings = {"bootstrap.servers": running.bootstrap, "transactional.id": "t"}
+    with counted(Producer(settings), name="paid") as producer:
+        producer.init_transactions(10)
+        for n, ends_well in enumerate((True, False, True, False)):
+            producer.begin_transaction()
+            for k in range(3):
+                producer.produce("clicks", b"%d" % n, timestamp=START_MS + k)
+            if n == 1:
+                producer.flush(10)
+            producer.commit_transaction(10) if ends_well else producer.abort_transaction(10)
+    found = audit_counted(home, running, 6)
+    assert (words(found), found.findings) == (["complete"], ())
+    assert counts(found) == {"producer paid": 6, "appended broker-1": 6, "broker": 6}
+
+
+def test_a_queue_that_is_full_doubles_and_loses_nothing(running: RunningBroker, home: Home) -> None:
+    client = Producer({"bootstrap.servers": running.bootstrap, "queue.buffering.max.messages": 7})
+    refused = 0
+    with counted(client, name="web-1", every_s=0.01) as producer:
+        for n in range(300):
+            while True:
+                try:
+                    producer.produce("clicks", b"%d" % n, timestamp=START_MS + n * 600)
+                    break
+                except BufferError:
+                    refused += 1
+                    producer.poll(0.05)
+    assert refused
+    found = audit_counted(home, running, 300)
+    assert (words(found), found.findings) == (["complete"] * 3, ())
+    assert counts(found)["producer web-1"] == counts(found)["broker"] == 300
+
+
+def test_tables_of_one_job_share_their_rejected_records(running: RunningBroker, home: Home) -> None:
+    """The second table has each record that the first one filters; what is rejected stands beside the first."""
+    send(running, range(20))
+    odd, even = [*range(1, 20, 2)], [*range(2, 20, 2)]
+    bad: dict[str, Any] = {"batch": 0, "quarantined": [0]}
+    commit(home, 0, 20, filtered=odd, **bad)
+    commit(home, 0, 20, filtered=even, beside=TABLE, table="silver.odd", **bad)
+    found = audit_one(home, running)
+    assert (words(found), found.findings) == (["complete"] * 2, ())
+    seen = counts(found)
+    assert [seen.get(f"{tier} {TABLE}") for tier in ("input", "table", "quarantine")] == [20, 9, 1]
+    assert [seen.get(f"{tier} silver.odd") for tier in ("input", "table", "quarantine")] == [20, 10, None]
+    DeltaTable(str(home.table(f"{TABLE}__quarantine"))).delete("_offset = 0")
+    (lost,) = audit_one(home, running).findings  # one of those that its batch left out
+    assert f"1 record is missing at quarantine {TABLE}: offsets clicks 0 [0, 2), clicks 0 [3, 4)" in lost

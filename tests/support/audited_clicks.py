@@ -11,6 +11,7 @@ from deltalake import CommitProperties, write_deltalake
 from headwater.running.counts import CountsAudit, TopicAudit
 from headwater_broker.testing import RunningBroker
 from headwater_client import COUNTS_TOPIC, Appended, counted, event_from_json
+from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
@@ -52,6 +53,9 @@ def commit(
     lacking: Collection[int] = (),
     doubled: Collection[int] = (),
     duplicates: Collection[int] = (),
+    quarantined: Collection[int] = (),
+    filtered: Collection[int] = (),
+    beside: str | None = None,
     topic: str = "clicks",
     table: str = TABLE,
 ) -> None:
@@ -65,15 +69,18 @@ def commit(
         lacking: Offsets whose rows its table lacks, though its commit says that they were written.
         doubled: Offsets whose rows its table has twice.
         duplicates: Offsets that it left out as duplicates, as its commit says.
+        quarantined: Offsets that it rejected.
+        filtered: Offsets that its function left out.
+        beside: The job's first table, where this is another one.
         topic: The topic that it read.
         table: The table that it wrote.
     """
     terms: Mapping[str, int] = {
         "read": end - start,
-        "written": end - start - len(duplicates),
-        "filtered": 0,
+        "written": end - start - len(duplicates) - len(quarantined) - len(filtered),
+        "filtered": len(filtered),
         "duplicate": len(duplicates),
-        "quarantined": 0,
+        "quarantined": len(quarantined),
     }
     entry = LedgerEntry(
         job="clicks",
@@ -84,17 +91,25 @@ def commit(
         sources=(SourceRange(input="clicks", topic=topic, ranges={topic: {0: (start, end)}}),),
         accounting={topic: terms},
         partitions={topic: {0: terms}},
+        extra={} if beside is None else {Extra.BESIDE: beside},
     )
-    rows = [
-        {"_topic": topic, "_partition": 0, "_offset": n, "_batch": batch, "_generation": 1}
-        for n in [*range(start, end), *doubled]
-        if n not in lacking and n not in duplicates
-    ]
-    write_deltalake(
-        str(home.table(table)),
-        pa.Table.from_pylist(rows, schema=pa.schema(_ROWS)),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
+
+    def write(name: str, offsets: Iterable[int], properties: CommitProperties | None = None) -> None:
+        rows = [
+            {"_topic": topic, "_partition": 0, "_offset": n, "_batch": batch, "_generation": 1}
+            for n in offsets
+            if n not in lacking
+        ]
+        table_of_rows = pa.Table.from_pylist(rows, schema=pa.schema(_ROWS))
+        write_deltalake(str(home.table(name)), table_of_rows, mode="append", commit_properties=properties)
+
+    if quarantined and beside is None:
+        write(f"{table}__quarantine", quarantined)
+    left_out = {*duplicates, *quarantined, *filtered}
+    write(
+        table,
+        (n for n in [*range(start, end), *doubled] if n not in left_out),
+        CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
     )
 
 

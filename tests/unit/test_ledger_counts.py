@@ -1,6 +1,8 @@
 """What an audit of counts says of small cases, each sentence of it."""
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +11,7 @@ from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.ledger.counts import (
     Batch,
     Claims,
+    Earlier,
     Findings,
     Heard,
     Held,
@@ -62,10 +65,19 @@ def source(
     return Heard(record, heard_ms)
 
 
-def said(of: TopicLog, claims: Claims, now_ms: int = LATER_MS) -> list[str]:
+def found_by(of: TopicLog, claims: Claims, now_ms: int = LATER_MS) -> Findings:
+    """All that producers say they had said before the log was looked at."""
+    earlier = Earlier(
+        {each.key: each for each in claims.counts},
+        {each.record.instance: each.record for each in claims.sources},
+    )
     found = Findings("clicks")
-    check_producers(found, of, claims, now_ms)
-    return [str(each) for each in found.findings]
+    check_producers(found, of, replace(claims, earlier=earlier), now_ms)
+    return found
+
+
+def said(of: TopicLog, claims: Claims, now_ms: int = LATER_MS) -> list[str]:
+    return [str(each) for each in found_by(of, claims, now_ms).findings]
 
 
 @pytest.mark.parametrize(
@@ -131,13 +143,154 @@ def test_records_of_before_producers_counted_are_not_judged() -> None:
 
 
 def test_record_is_judged_once_each_living_producer_has_spoken_since() -> None:
-    living = source(at_ms=START_MS + 20_000, closed=False)
+    living = source(at_ms=START_MS + 20_000, heard_ms=START_MS + 20_000, closed=False)
     claims, now_ms = Claims([claim(0, 2)], [living]), START_MS + 21_000
     assert said(log((0, 3, START_MS)), claims, now_ms) == []
     since = [Mark(START_MS + 5_000, {0: 3})]
     assert len(said(log((0, 3, START_MS), marks=since), claims, now_ms)) == 1
     just_now = [Mark(START_MS + 15_000, {0: 3})]
     assert said(log((0, 3, START_MS), marks=just_now), claims, now_ms) == []
+
+
+def spoken(of: TopicLog, claims: Claims) -> list[str]:
+    """The verdict of each bucket, long after it has ended."""
+    found = found_by(of, claims)
+    return [each.words for each in verdicts(found, bucket_ms=60_000, now_ms=LATER_MS + 10**9, grace_ms=0)]
+
+
+def test_what_was_said_after_the_log_was_looked_at_is_open_whatever_the_clocks_say() -> None:
+    """Offsets behind the end of the log are missing where they were said before that, and else of later records."""
+    of, longer = log((0, 3, START_MS)), claim(0, 5)
+    for heard_ms in (None, START_MS, LATER_MS + 3_600_000):
+        heard = source(heard_ms=heard_ms, closed=False)
+        found = Findings("clicks")
+        claims = Claims(
+            [longer], [heard], earlier=Earlier({longer.key: claim(0, 3)}, {"web-1": heard.record})
+        )
+        check_producers(found, of, claims, LATER_MS)
+        assert [f for f in found.findings if f.kind != "clock"] == []
+        assert [c.open for c in found.counts if c.tier == "producer"] == [2]
+        assert said(of, Claims([longer], [heard]))[0] == (
+            "clicks 2013-01-01T10:00:00Z: 2 records are missing at broker (web-1): offsets clicks 0 [3, 5)"
+        )
+
+
+def test_what_was_removed_before_an_audit_looked_is_unknown_and_neither_complete_nor_missing() -> None:
+    def looked(*runs: tuple[int, int, int], start: int, unseen: Sequence[tuple[int, int]] = ()) -> TopicLog:
+        return replace(log(*runs), counted={0: (start, runs[-1][1])}, unseen={0: unseen})
+
+    claims = Claims([claim(0, 5), claim(5, 8, NEXT_MS)], [source()])
+    assert spoken(looked((5, 8, NEXT_MS), start=5), claims) == ["unknown 5", "complete"]
+    assert spoken(looked((3, 5, START_MS), (5, 8, NEXT_MS), start=3), claims) == ["unknown 3", "complete"]
+    # The audit before had seen some of it, and retention was faster than the next one.
+    hole = looked((0, 2, START_MS), (5, 8, NEXT_MS), start=0, unseen=[(2, 5)])
+    assert spoken(hole, claims) == ["unknown 3", "complete"]
+    appended = Claims(appended=[counted_by_broker((0, 5, START_MS), (5, 8, NEXT_MS))])
+    assert spoken(hole, appended) == ["unknown 3", "complete"]
+    assert spoken(hole, replace(claims, appended=appended.appended)) == ["unknown 3", "complete"]
+    # What its batches say of such offsets cannot be compared.
+    found, batch = Findings("clicks"), Batch(0, 0, 8, terms(read=8, written=8))
+    check_table(found, hole, table(batch, offsets=[(0, 8)]))
+    assert found.findings == []
+
+
+def test_what_is_gone_of_a_compacted_topic_is_unknown_but_for_what_was_behind_its_end() -> None:
+    claims = Claims([claim(0, 5)], [source()])
+    assert spoken(log((0, 1, START_MS), (3, 5, START_MS), compacted=True), claims) == ["unknown 2"]
+    assert spoken(log((0, 1, START_MS), (2, 3, START_MS), compacted=True), claims) == ["missing 2, unknown 1"]
+
+
+def test_counts_that_may_be_of_a_former_topic_of_that_name_are_unknown_where_they_differ() -> None:
+    of, claims = log((0, 3, START_MS)), Claims([claim(0, 5)], [source(acknowledged=9)])
+    assert spoken(of, replace(claims, doubtful={claims.counts[0].key})) == ["unknown 2"]
+    assert len(said(of, claims)) == 2
+    again = replace(of, again=(START_MS, START_MS + 1))
+    assert said(again, replace(claims, doubtful={claims.counts[0].key})) == []
+
+
+def test_records_without_an_offset_are_missing_where_the_log_was_seen_whole() -> None:
+    """As of acks=0. What was said after the log was looked at may be behind it."""
+    of, claims = log((0, 2, START_MS)), Claims([claim(0, 0, acknowledged=3)], [source()])
+    assert spoken(of, claims) == ["missing 1"]
+    assert spoken(replace(of, counted={0: (1, 2)}), claims) == ["unknown 1"]
+    assert spoken(replace(of, is_compacted=True), claims) == ["unknown 1"]
+    before = {claims.counts[0].key: claim(0, 0, acknowledged=2)}
+    found = Findings("clicks")
+    check_producers(found, of, replace(claims, earlier=Earlier(before)), LATER_MS)
+    assert found.findings == []
+
+
+def test_records_that_a_producer_ended_without_an_answer_of_are_unknown() -> None:
+    """It was killed, or its time to end was up. What of them stands there nobody counted."""
+    totals = TopicTotals(sent=5, acknowledged=3, unanswered={START_MS: 2})
+    record = replace(source(closed=False).record, topics={"clicks": totals})
+    dead, living = Heard(record, START_MS), Heard(record, LATER_MS)
+    assert spoken(log((0, 3, START_MS)), Claims([claim(0, 3)], [dead])) == ["unknown 2"]
+    assert spoken(log((0, 4, START_MS)), Claims([claim(0, 3)], [dead])) == ["uncounted 1, unknown 1"]
+    assert spoken(log((0, 5, START_MS)), Claims([claim(0, 3)], [dead])) == ["uncounted 2"]
+    assert spoken(log((0, 3, START_MS)), Claims([claim(0, 3)], [living])) == ["still open 2"]
+    assert spoken(log((0, 3, NEXT_MS)), Claims([claim(0, 3, NEXT_MS)], [dead])) == ["unknown 2", "complete"]
+
+
+def test_producer_without_the_brokers_time_is_waited_for() -> None:
+    """Where the topic of counts has the producers' own times, a clock that is an hour wrong would judge too early."""
+    marks = [Mark(START_MS + 1_000, {0: 3})]
+    for hours in (-1, 0, 1):
+        heard = source(at_ms=START_MS + 20_000 + hours * 3_600_000, closed=False)
+        assert spoken(log((0, 3, START_MS), marks=marks), Claims([claim(0, 2)], [heard])) == ["still open 1"]
+
+
+def test_source_that_waited_for_brokers_has_said_no_more_than_when_it_was_written() -> None:
+    stale = source(at_ms=START_MS, heard_ms=START_MS + 600_000, closed=False)
+    of = log((0, 3, START_MS), marks=[Mark(START_MS + 300_000, {0: 3})])
+    (only,) = said(of, Claims([claim(0, 2)], [stale]), START_MS + 601_000)
+    assert only.startswith("clicks: the clock of producer web-1 is 10 min behind")
+
+
+def test_records_of_the_minute_in_which_producers_began_to_count_are_not_judged() -> None:
+    """One that did not count was replaced by one that does."""
+    begun = replace(source().record, opened_ms=START_MS + 30_000)
+    of = log((0, 3, START_MS), (3, 5, START_MS))
+    assert said(of, Claims([claim(3, 5)], [Heard(begun, START_MS)])) == []
+
+
+def test_counts_of_narrower_buckets_are_in_those_of_the_audit() -> None:
+    wide = replace(log((0, 4, START_MS)), bucket_ms=300_000)
+    found = found_by(wide, Claims([claim(0, 2), claim(2, 4, NEXT_MS)], [source()]))
+    assert found.findings == []
+    assert [(c.bucket_start_ms, c.tier, c.count) for c in found.counts] == [
+        (START_MS, "producer", 4),
+        (START_MS, "broker", 4),
+    ]
+
+
+def test_producers_that_were_not_heard_of_are_named_once_and_not_all() -> None:
+    dead = [source(name, heard_ms=START_MS, closed=False) for name in ("a", "b", "b", "c", "d", "e")]
+    (sentence,) = said(log((0, 3, START_MS)), Claims([claim(0, 2)], dead))
+    assert "(perhaps of a, b, c and 2 more, which were not heard of since)" in sentence
+
+
+def test_audit_of_many_buckets_takes_time_by_their_number() -> None:
+    def seconds(minutes: int) -> float:
+        each, claims, batches = 50, [], []
+        for n in range(minutes):
+            start_ms = START_MS + n * 60_000
+            claims.append(claim(n * each, (n + 1) * each, start_ms))
+            batches += [
+                Batch(0, at, at + 10, terms(read=10, written=5, filtered=5))
+                for at in range(n * each, (n + 1) * each, 10)
+            ]
+        of = log(*((n * each, (n + 1) * each, START_MS + n * 60_000) for n in range(minutes)))
+        appended = [counted_by_broker((a.start, a.end, a.bucket_start_ms)) for a in of.runs[0]]
+        rows = table(*batches, offsets=[(at, at + 1) for at in range(0, minutes * each, 2)])
+        begun, found = time.process_time(), Findings("clicks")
+        check_producers(found, of, Claims(claims, [source()], appended=appended), LATER_MS)
+        check_table(found, of, rows)
+        assert found.findings == []
+        return time.process_time() - begun
+
+    # By the square of it, it would be 64 times as much.
+    assert min(seconds(1_600) for _ in range(2)) < 24 * min(seconds(200) for _ in range(3))
 
 
 def counted_by_broker(*runs: tuple[int, int, int], instance: str = "7", bucket_ms: int = 60_000) -> Appended:
@@ -171,7 +324,9 @@ LOST = "clicks 2013-01-01T10:00:00Z: 2 records are missing at broker (broker-1):
             [counted_by_broker((0, 5, START_MS)), counted_by_broker((3, 9, START_MS), instance="8")],
             [LOST],
         ),
-        (log((0, 3, START_MS), compacted=True), [counted_by_broker((0, 5, START_MS))], []),
+        (log((0, 3, START_MS), end=5, compacted=True), [counted_by_broker((0, 5, START_MS))], []),
+        # What is behind the end was not compacted.
+        (log((0, 3, START_MS), compacted=True), [counted_by_broker((0, 5, START_MS))], [LOST]),
     ],
 )
 def test_what_a_broker_appended_and_lost_is_missing_of_producers_that_do_not_count(

@@ -17,6 +17,7 @@ from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.ledger.counts import (
     Batch,
     Claims,
+    Earlier,
     Findings,
     Heard,
     Held,
@@ -103,6 +104,7 @@ class World:
         self.all = [*self.senders, self.shipper]
         self.marks: list[Mark] = []
         self.expected: Expected = Counter()
+        self.vanished: Counter[int] = Counter()  # on their way to the brokers when their producer died
         self.identities = 0
         self.filters = self.random.random() < 0.3
         self.rows: dict[str, dict[int, list[int]]] = {
@@ -266,7 +268,8 @@ class World:
         }
         counts = [each for sender in self.all for each in sender.counts.values()]
         heard = [s.heard for s in self.all if s.heard is not None]
-        return Claims(counts, heard, repeats, self.appended)
+        earlier = Earlier({each.key: each for each in counts}, {h.record.instance: h.record for h in heard})
+        return Claims(counts, heard, repeats, self.appended, earlier=earlier)
 
     def audit(self) -> Findings:
         log, found = self.log(), Findings("clicks")
@@ -362,6 +365,10 @@ def simulate(world: World) -> None:
             elif name == "dies" and not dying.dead and len(world.senders) > 1:
                 before = {p: set(log) for p, log in world.partitions.items()}
                 dying.silent_until_ms = 0
+                for _ in range(draw.randint(0, 8)):
+                    at_ms = world.now_ms + dying.ahead_ms
+                    dying.tally.sent("clicks", at_ms)
+                    world.vanished[bucket_of(at_ms, BUCKET_MS)] += 1
                 dying.publish(world.now_ms)
                 for _ in range(draw.randint(1, 5)):
                     world.send(dying)  # sent, and never counted
@@ -402,6 +409,14 @@ def test_counts_find_each_fault_in_its_tier_and_bucket_and_no_other(seed: int) -
     said = verdicts(found, bucket_ms=BUCKET_MS, now_ms=world.now_ms + 2 * HOUR_MS, grace_ms=BUCKET_MS)
     faulty = {bucket for _, _, bucket in world.expected}
     among = {bucket for f in found.findings for bucket in f.buckets if f.kind != "clock"}
+    for bucket, count in world.vanished.items():  # each record that nobody counted may be one of them
+        unclaimed = (
+            world.expected["broker", "doubled", bucket] + world.expected["producer", "uncounted", bucket]
+        )
+        assert found.unknown[bucket] == max(0, count - unclaimed)
+    unknown = {bucket for bucket, count in found.unknown.items() if count}
+    assert unknown <= world.vanished.keys()
+    among |= unknown
     assert {v.bucket_start_ms for v in said if v.status != "complete"} == among >= faulty
 
 

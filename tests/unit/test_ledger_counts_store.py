@@ -1,13 +1,18 @@
 """`audit.counts`: what an audit keeps is what the next one goes on from."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from headwater_client import bucket_of
 from headwater_streams.base.bucket_run import BucketRun
-from headwater_streams.ledger.counts import Claims, Findings, TopicLog, check_producers, verdicts
+from headwater_streams.base.errors import UnavailableError
+from headwater_streams.ledger.counts import Claims, Findings, TopicLog, check_producers, store, verdicts
 from headwater_streams.ledger.counts.store import COUNTS_TABLE, SCHEMA, Counted, counted_before, keep
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_log import log_files
@@ -86,3 +91,61 @@ def test_what_a_newer_headwater_kept_is_refused(home: Home) -> None:
     write_deltalake(str(home.table(COUNTS_TABLE)), SCHEMA.empty_table(), commit_properties=properties)
     with pytest.raises(DamagedFileError, match="in the format 2; this Headwater knows 1"):
         counted_before(home, "clicks")
+
+
+def test_two_audits_at_once_leave_each_row_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(home, "taps")
+    both = Barrier(2, timeout=30)
+
+    def at_once(*args: Any, **kwargs: Any) -> None:
+        both.wait()
+        write_deltalake(*args, **kwargs)
+
+    monkeypatch.setattr("headwater_streams.ledger.counts.store.write_deltalake", at_once)
+    with ThreadPoolExecutor(2) as pool:
+        errors = [each.exception() for each in [pool.submit(kept, home) for _ in range(2)]]
+    assert all(error is None or isinstance(error, UnavailableError) for error in errors)
+    assert None in errors
+    rows = DeltaTable(str(home.table(COUNTS_TABLE))).to_pyarrow_table(filters=[("topic", "=", "clicks")])
+    assert rows.num_rows == 2
+    assert counted_before(home, "clicks").runs == RUNS
+
+
+def test_rows_that_stand_there_twice_are_counted_once(home: Home) -> None:
+    kept(home)
+    path = str(home.table(COUNTS_TABLE))
+    write_deltalake(path, DeltaTable(path).to_pyarrow_table(), mode="append")
+    assert counted_before(home, "clicks").runs == RUNS
+
+
+def test_audit_looks_for_the_newest_marks_and_not_through_all_of_its_history(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(25):
+        kept(home, at_ms=START_MS + n)
+    looked: list[Path] = []
+    said = store._said
+    monkeypatch.setattr(store, "_said", lambda file, topic: looked.append(file) or said(file, topic))
+    marks = counted_before(home, "clicks").marks
+    assert [mark.at_ms - START_MS for mark in marks] == [*range(5, 25)]
+    assert len(looked) == 20
+
+
+def test_what_was_not_seen_and_a_topic_that_was_made_again_are_kept(home: Home) -> None:
+    log, found = (
+        TopicLog("clicks", 60_000, RUNS, {0: (2, 9)}, unseen={0: [(5, 7)]}, again=(7, 9)),
+        Findings("clicks"),
+    )
+    keep(home, log, verdicts(found, bucket_ms=60_000, now_ms=0, grace_ms=0), START_MS)
+    before = counted_before(home, "clicks")
+    assert (before.unseen, before.again) == ({0: [(5, 7)]}, (7, 9))
+
+
+@pytest.mark.parametrize("timestamp_ms", [-(2**63), 2**63 - 1])
+def test_buckets_of_times_that_no_calendar_has_are_kept(home: Home, timestamp_ms: int) -> None:
+    runs = {0: [BucketRun(0, 1, bucket_of(timestamp_ms)), BucketRun(1, 2, START_MS)]}
+    assert kept(home, runs=runs) == 2
+    assert counted_before(home, "clicks").runs == runs
+    runs[0].append(BucketRun(2, 3, bucket_of(timestamp_ms)))
+    kept(home, runs=runs)
+    assert counted_before(home, "clicks").runs == runs

@@ -97,7 +97,7 @@ def _print(audits: "Sequence[TopicAudit]", *, every: bool) -> None:
         (audit.topic, iso(verdict.bucket_start_ms * 1000), _tiers(verdict), verdict.words)
         for audit in audits
         for verdict in audit.verdicts
-        if every or verdict.status != "complete"
+        if every or verdict.status not in ("complete", "unknown")
     ]
     if rows:
         print_table(["topic", "bucket", "records", "status"], rows, empty="")
@@ -105,7 +105,11 @@ def _print(audits: "Sequence[TopicAudit]", *, every: bool) -> None:
         print_line(sentence)
     for audit in audits:
         complete = sum(each.status == "complete" for each in audit.verdicts)
-        print_line(f"{audit.topic}: {complete:,} of {quantity(len(audit.verdicts), 'bucket')} complete")
+        unknown = sum(each.status == "unknown" for each in audit.verdicts)
+        print_line(
+            f"{audit.topic}: {complete:,} of {quantity(len(audit.verdicts), 'bucket')} complete"
+            + (f", {unknown:,} unknown, which --all shows" if unknown else "")
+        )
     if not audits:
         print_line(
             "no topic that a producer counts or a job reads: wrap a producer in headwater_client.counted"

@@ -74,8 +74,8 @@ def audit(
 
     With --counts it compares each topic's records with what its producers counted (see headwater_client), and
     with what jobs read of them and tables hold, by bucket of the records' timestamps: complete, missing, doubled,
-    uncounted or still open. The numbers are kept in the table audit.counts. Exit status 1 where a bucket is none
-    of complete and open.
+    uncounted, unknown or still open. The numbers are kept in the table audit.counts. Exit status 1 where a bucket
+    has records that are missing, doubled, uncounted or stray.
 
     \b
     Examples:

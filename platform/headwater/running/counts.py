@@ -1,31 +1,35 @@
 """The audit by counts, end to end: reads the brokers, the producers' counts and the tables, and keeps what it finds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from headwater.errors import UsageError
-from headwater_client.events import COUNTS_TOPIC, Appended, Counts, EventError, Source, event_from_json
+from headwater.running.counts_topic import CountsTopic, of_topic
+from headwater_client.events import COUNTS_TOPIC
 from headwater_streams.base.bucket_run import BucketRun
+from headwater_streams.base.moments import iso
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.topics import cluster_of
 from headwater_streams.ledger.counts import (
     BucketVerdict,
     Claims,
     Findings,
-    Heard,
     MirrorFacts,
+    TableFacts,
     TopicLog,
     check_mirror,
     check_producers,
     check_table,
     mirror_facts,
+    of_this_topic,
     verdicts,
 )
-from headwater_streams.ledger.counts.at_rest import tables_of, topics_read
+from headwater_streams.ledger.counts.at_rest import tables_by_topic, with_rows
 from headwater_streams.ledger.counts.store import Counted, counted_before, keep
+from headwater_streams.ledger.counts.stretches import Stretches, merged
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.mirror_reader import MirrorReader
-from headwater_streams.sources.time_buckets import read_repeats, read_runs, records_of
+from headwater_streams.sources.time_buckets import read_repeats, read_runs
 from headwater_streams.sources.topic_metadata import (
     TopicIds,
     cluster_id,
@@ -35,12 +39,19 @@ from headwater_streams.sources.topic_metadata import (
 )
 from headwater_streams.storage.home import Home
 
-_APPENDED = 2  # librdkafka's TIMESTAMP_LOG_APPEND_TIME
-_AS_KAFKA_SHOWS_IDS = str.maketrans("+/", "-_")
-_SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
-_LACKS_SETTINGS = (
-    f"{COUNTS_TOPIC} loses counts by its retention, or does not show whose clock is wrong: headwater topics alter "
-    f"{COUNTS_TOPIC} {' '.join(f'--config {name}={value}' for name, value in _SETTINGS.items())}"
+_MOST_LOOKED_AT = 200_000
+"""So many records that no producer counted are compared with others; their digests take some 50 MB."""
+_TOO_MANY = (
+    "{}: {:,} records that no producer counted are too many to be compared with others: those among them that stand "
+    "there more than once are not told apart"
+)
+_NO_SETTINGS = (
+    "{}: this client may not know the topic's settings, so what is gone may have been compacted, and is unknown rather "
+    "than missing: give it the operation DescribeConfigs"
+)
+_MADE_AGAIN = (
+    "{} was deleted and made again between {} and {}: counts that were published before are not compared, and those of "
+    "about that time are unknown where they differ"
 )
 
 
@@ -64,41 +75,11 @@ class TopicAudit:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is missing, doubled or uncounted; buckets that are open are no fault."""
+        """Whether nothing is missing, doubled or uncounted; buckets that are open or unknown are no fault."""
         return (
-            not any(each.status not in ("complete", "open") for each in self.verdicts) and not self.findings
+            not any(each.status not in ("complete", "open", "unknown") for each in self.verdicts)
+            and not self.findings
         )
-
-
-@dataclass
-class _Said:
-    """What the topic of counts says.
-
-    Attributes:
-        counts: How many records producers sent.
-        sources: The producers.
-        appended: What brokers counted as they appended it.
-        broken: What could not be read, or will not be there, a sentence each.
-    """
-
-    counts: list[Counts] = field(default_factory=list)
-    sources: list[Heard] = field(default_factory=list)
-    appended: list[Appended] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-
-    def of(self, topic: str) -> Claims:
-        """What producers say of one topic."""
-        return Claims(
-            [each for each in self.counts if each.topic == topic],
-            [each for each in self.sources if topic in each.record.topics],
-        )
-
-    def appended_to(self, topic: str, topic_id: str | None) -> list[Appended]:
-        """What brokers counted of one topic, and not of another one that had its name before."""
-        of_topic = [each for each in self.appended if each.topic == topic]
-        # librdkafka shows an id in base64 with + and /, Kafka and our broker with - and _.
-        same = {"", (topic_id or "").translate(_AS_KAFKA_SHOWS_IDS)}
-        return [each for each in of_topic if topic_id is None or each.topic_id in same]
 
 
 @dataclass(frozen=True)
@@ -108,6 +89,7 @@ class _Look:
     Attributes:
         log: What was counted before, and what came since.
         at_ms: When it was looked at.
+        mark_ms: The same, or the brokers' time where their clock is ahead.
         topic_id: The topic's id; None where its brokers give none.
         lost: Offsets, by partition, that an earlier audit saw and that are behind the log's end now.
         notes: What could not be counted, a sentence each.
@@ -115,6 +97,7 @@ class _Look:
 
     log: TopicLog
     at_ms: int
+    mark_ms: int
     topic_id: str | None
     lost: Mapping[int, Sequence[BucketRun]]
     notes: Sequence[str]
@@ -160,23 +143,28 @@ class CountsAudit:
                 raise UsageError(
                     f"there is no topic {topic}; the topics are {nearest(topic, sorted(existing)) or 'none'}"
                 )
-        # What was appended before the logs are looked at is there, and what was acknowledged before that is said
-        # afterwards.
-        before = self._said(existing)
-        counted = {each.topic for each in before.counts} | {each.topic for each in before.appended}
+        # What was said before the logs are looked at is there. What stands there is said afterwards, if not before.
+        told = CountsTopic(self._cluster, is_there=self._cluster.named(COUNTS_TOPIC) in existing)
+        told.read()
+        earlier, appended = told.earlier(), told.appended()
+        counted = told.topics()
         named = {self._cluster.named(topic) for topic in counted}
-        chosen = sorted(set(topics) or ((topics_read(self._home) | named) & existing))
-        looks = {topic: self._look(self._cluster, topic) for topic in chosen}
-        said = self._said(existing)
+        tables = tables_by_topic(self._home)
+        chosen = sorted(set(topics) or ((tables.keys() | named) & existing))
+        looks = {topic: self._look(self._cluster, topic, told.newest_ms) for topic in chosen}
+        told.read()
         mirrored, audits = self._mirrored(chosen), list[TopicAudit]()
         for topic in chosen:
             bare, look = self._cluster.bare(topic), looks[topic]
-            claims = replace(said.of(bare), appended=before.appended_to(bare, look.topic_id))
+            claims = told.of(bare, look.log, earlier)
+            claims = replace(claims, appended=of_topic(appended, bare, look.topic_id))
             of_it = mirrored.get(bare, [])
             audits.append(
-                self._audit(self._cluster, look, claims, [facts for facts, _, _ in of_it], said.broken)
+                self._audit(
+                    self._cluster, look, claims, tables, [facts for facts, _, _ in of_it], told.broken
+                )
             )
-            audits += [self._audit(cluster, there, Claims()) for _, cluster, there in of_it]
+            audits += [self._audit(cluster, there, Claims(), tables) for _, cluster, there in of_it]
         return audits
 
     def _mirrored(self, topics: Sequence[str]) -> dict[str, list[tuple[MirrorFacts, KafkaCluster, _Look]]]:
@@ -204,12 +192,9 @@ class CountsAudit:
                 found.setdefault(names[name], []).append((facts, cluster, look))
         return found
 
-    def _look(self, cluster: KafkaCluster, topic: str) -> _Look:
-        before, at_ms, topic_id = (
-            counted_before(self._home, topic),
-            self._now_ms(),
-            TopicIds(cluster).of(topic),
-        )
+    def _look(self, cluster: KafkaCluster, topic: str, brokers_ms: int = 0) -> _Look:
+        before, topic_id = counted_before(self._home, topic), TopicIds(cluster).of(topic)
+        at_ms = self._now_ms()
         if before.bucket_ms not in (None, self._bucket_ms):
             raise UsageError(
                 f"{topic} was counted in buckets of {(before.bucket_ms or 0) / 1000:g} s; give --bucket that width, or "
@@ -219,36 +204,48 @@ class CountsAudit:
         ends = {partition: high for partition, (_, high) in there.items()}
         is_another = None not in (before.topic_id, topic_id) and before.topic_id != topic_id
         is_cut = any(end > ends.get(partition, 0) for partition, (_, end) in before.bounds.items())
-        if is_another or (is_cut and topic_id is None):  # it was made again
-            before = Counted()
-        notes, bounds = [], {}
+        notes: list[str] = []
+        if is_another or (is_cut and topic_id is None):
+            since_ms = before.marks[-1].at_ms if before.marks else 0
+            before = Counted(again=(since_ms, max(at_ms, brokers_ms)))
+            notes.append(_MADE_AGAIN.format(topic, iso(since_ms * 1000), iso(at_ms * 1000)))
+        bounds: dict[int, tuple[int, int, int]] = {}
         runs: dict[int, list[BucketRun]] = {}
         lost: dict[int, list[BucketRun]] = {}
+        unseen: dict[int, Stretches] = {}
         for partition, (low, high) in there.items():
             start, end = before.bounds.get(partition, (low, low))
             runs[partition], gone = _cut(before.runs.get(partition, ()), high)
             lost[partition] = _joined([*before.lost.get(partition, ()), *gone])
+            unseen[partition] = before.unseen.get(partition, ())
             end = min(end, high)
             if end < low:  # what came between was removed before it was counted
                 notes.append(
                     f"{topic} {partition}: offsets [{end}, {low}) were removed before they were counted"
                 )
-                start, end, runs[partition] = low, low, []
+                unseen[partition] = merged([*unseen[partition], (end, low)])
+                end = low
             bounds[partition] = (start, end, high)
         new = {partition: (end, high) for partition, (_, end, high) in bounds.items()}
-        more, ends = read_runs(cluster, topic, new, self._bucket_ms)
+        more, read_until = read_runs(cluster, topic, new, self._bucket_ms)
         for partition, of_it in more.items():
             runs[partition] = _joined([*runs[partition], *of_it])
-        counted = {partition: (start, ends[partition]) for partition, (start, _, _) in bounds.items()}
-        is_compacted = "compact" in topic_settings(cluster, topic).get("cleanup.policy", "")
-        log = TopicLog(topic, self._bucket_ms, runs, counted, before.marks, is_compacted)
-        return _Look(log, at_ms, topic_id, lost, notes)
+        counted = {partition: (start, read_until[partition]) for partition, (start, _, _) in bounds.items()}
+        settings = topic_settings(cluster, topic)
+        if not settings:
+            notes.append(_NO_SETTINGS.format(topic))
+        is_compacted = not settings or "compact" in settings.get("cleanup.policy", "")
+        log = TopicLog(
+            topic, self._bucket_ms, runs, counted, before.marks, is_compacted, unseen, before.again
+        )
+        return _Look(log, at_ms, max(at_ms, brokers_ms), topic_id, lost, notes)
 
     def _audit(
         self,
         cluster: KafkaCluster,
         look: _Look,
         claims: Claims,
+        tables: Mapping[str, Sequence[TableFacts]],
         mirrors: Sequence[MirrorFacts] = (),
         broken: Sequence[str] = (),
     ) -> TopicAudit:
@@ -256,23 +253,32 @@ class CountsAudit:
         found = Findings(topic)
         claims = replace(claims, lost=look.lost)
         check_producers(found, log, claims, look.at_ms)
-        questionable = {b for f in found.findings if f.kind == "uncounted" for b in f.buckets}
-        if questionable:  # only then are the records themselves looked at
-            repeats = read_repeats(cluster, topic, self._bounds_of(cluster, log, questionable))
+        notes = [*look.notes, *broken]
+        uncounted = [finding for finding in found.findings if finding.kind == "uncounted"]
+        count = sum(finding.count for finding in uncounted)
+        if count > _MOST_LOOKED_AT:
+            notes.append(_TOO_MANY.format(topic, count))
+        elif uncounted:  # only then are the records themselves looked at
+            offsets: dict[int, list[tuple[int, int]]] = {}
+            for finding in uncounted:
+                for partition, pairs in finding.places.items():
+                    offsets[partition] = merged([*offsets.get(partition, ()), *pairs])
+            bounds = self._bounds_of(cluster, log, {b for finding in uncounted for b in finding.buckets})
+            repeats = read_repeats(cluster, topic, offsets, bounds)
             found = Findings(topic)
             check_producers(found, log, replace(claims, repeats=repeats), look.at_ms)
         for mirror in mirrors:
             check_mirror(found, log, mirror)
-        for table in tables_of(self._home, topic):
-            check_table(found, log, table)
+        for table in tables.get(topic, ()):
+            check_table(found, log, with_rows(self._home, topic, of_this_topic(table, log)))
         buckets = verdicts(found, bucket_ms=self._bucket_ms, now_ms=look.at_ms, grace_ms=self._grace_ms)
-        keep(self._home, log, buckets, look.at_ms, topic_id=look.topic_id, lost=look.lost)
+        keep(self._home, log, buckets, look.mark_ms, topic_id=look.topic_id, lost=look.lost)
         return TopicAudit(
             topic,
             self._bucket_ms,
             tuple(buckets),
             tuple(str(each) for each in found.findings if each.kind != "clock"),
-            (*look.notes, *broken, *(str(each) for each in found.findings if each.kind == "clock")),
+            (*notes, *(str(each) for each in found.findings if each.kind == "clock")),
         )
 
     def _bounds_of(
@@ -286,38 +292,6 @@ class CountsAudit:
                 low = there.get(partition, (0, 0))[0]
                 bounds[partition] = (max(low, mine[0].start), mine[-1].end)
         return bounds
-
-    def _said(self, existing: set[str]) -> _Said:
-        """The newest record of each key in the topic of counts."""
-        topic, said = self._cluster.named(COUNTS_TOPIC), _Said()
-        if topic not in existing:
-            return said
-        settings = topic_settings(self._cluster, topic)
-        if settings and any(settings.get(name) != value for name, value in _SETTINGS.items()):
-            said.broken.append(_LACKS_SETTINGS)
-        newest: dict[str, tuple[Counts | Source | Appended, int, int, int | None]] = {}
-        for message in records_of(self._cluster, topic, partitions(self._cluster, topic)):
-            if message.value() is None:
-                continue
-            kind, time_ms = message.timestamp()
-            try:
-                event = event_from_json(message.value())
-            except EventError as error:
-                said.broken.append(f"{topic} {message.partition()} offset {message.offset()} {error}")
-                continue
-            known = newest.get(event.key)
-            if known is not None and known[1] != message.partition() and known[2] > time_ms:
-                continue  # partitions were added, and its key was of another one before
-            at_ms = time_ms if kind == _APPENDED else None
-            newest[event.key] = (event, message.partition(), time_ms, at_ms)
-        for event, _, _, at_ms in newest.values():
-            if isinstance(event, Counts):
-                said.counts.append(event)
-            elif isinstance(event, Source):
-                said.sources.append(Heard(event, at_ms))
-            else:
-                said.appended.append(event)
-        return said
 
 
 def _cut(runs: Sequence[BucketRun], end: int) -> tuple[list[BucketRun], list[BucketRun]]:

@@ -94,7 +94,7 @@ COUNTS_DESCRIPTIONS: Mapping[str, str] = {
     "place": "The producer, table or cluster; empty for the brokers.",
     "records": "How many records of the bucket the tier saw.",
     "open": "How many it may still see.",
-    "status": "Of the bucket: `complete`, `open`, `missing`, `doubled`, `uncounted` or `stray`, the worst of them.",
+    "status": "Of the bucket: the worst of `complete`, `open`, `unknown`, `stray`, `uncounted`, `doubled`, `missing`.",
     "missing": "Of the bucket: how many records are missing at some tier.",
     "doubled": "Of the bucket: how many stand somewhere more than once.",
     "uncounted": "Of the bucket: how many no producer counted.",

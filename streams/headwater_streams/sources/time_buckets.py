@@ -1,13 +1,20 @@
 """Which bucket of time each record of a range of offsets is of, as a client of its own reads them from the brokers."""
 
 import time
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from headwater_client.events import bucket_of
 from headwater_streams.base.bucket_run import BucketRun
@@ -49,50 +56,76 @@ def read_runs(
     """
     runs: dict[int, list[BucketRun]] = {partition: [] for partition in bounds}
     ends = {partition: end for partition, (_, end) in bounds.items()}
+    last: dict[int, tuple[int, int, int]] = {}  # what is no run yet: start, end and bucket
     for message in records_of(cluster, topic, bounds, reading, ends):
-        offset, bucket = message.offset(), bucket_of(message.timestamp()[1], bucket_ms)
-        of_partition = runs[message.partition()]
-        last = of_partition[-1] if of_partition else None
-        if last is not None and last.end == offset and last.bucket_start_ms == bucket:
-            of_partition[-1] = replace(last, end=offset + 1)
-        else:
-            of_partition.append(BucketRun(offset, offset + 1, bucket))
+        partition, offset, time_ms = message.partition(), message.offset(), message.timestamp()[1]
+        start, end, bucket = last.get(partition, (offset, offset, bucket_of(time_ms, bucket_ms)))
+        if end != offset or not bucket <= time_ms < bucket + bucket_ms:
+            other = bucket_of(time_ms, bucket_ms)
+            if end != offset or other != bucket:
+                runs[partition].append(BucketRun(start, end, bucket))
+                start, bucket = offset, other
+        last[partition] = start, offset + 1, bucket
+    for partition, (start, end, bucket) in last.items():
+        runs[partition].append(BucketRun(start, end, bucket))
     return runs, ends
 
 
 def read_repeats(
     cluster: KafkaCluster,
     topic: str,
+    offsets: Mapping[int, Sequence[tuple[int, int]]],
     bounds: Bounds,
     reading: Mapping[str, str] | None = None,
 ) -> dict[int, list[tuple[int, int]]]:
-    """The offsets of records that equal another one of the ranges in key, value and timestamp, by partition.
+    """The offsets among some whose records equal another one of the ranges in all that its producer gave it.
+
+    It reads twice, and keeps a digest of each record at one of these offsets alone.
 
     Args:
         cluster: The cluster.
         topic: The topic.
-        bounds: Which offsets.
+        offsets: Which records, by partition, in order; they are within the ranges.
+        bounds: Where their copies are looked for.
         reading: Further settings of the consumer.
 
     Raises:
         RefusedError: As for `read_runs`.
         UnavailableError: As for `read_runs`.
     """
+    asked = {partition: [end for _, end in pairs] for partition, pairs in offsets.items()}
+
+    def is_asked(message: Message) -> bool:
+        partition, offset = message.partition(), message.offset()
+        at = bisect_right(asked.get(partition, ()), offset)
+        return at < len(asked.get(partition, ())) and offsets[partition][at][0] <= offset
+
+    within = {
+        partition: (max(bounds[partition][0], pairs[0][0]), min(bounds[partition][1], pairs[-1][1]))
+        for partition, pairs in offsets.items()
+        if pairs
+    }
     places: dict[bytes, list[tuple[int, int]]] = {}
+    for message in records_of(cluster, topic, within, reading):
+        if is_asked(message):
+            places.setdefault(_digest(message), []).append((message.partition(), message.offset()))
+    alike = {digest for digest, of_it in places.items() if len(of_it) > 1}
     for message in records_of(cluster, topic, bounds, reading):
-        places.setdefault(_digest(message), []).append((message.partition(), message.offset()))
+        if not is_asked(message) and (digest := _digest(message)) in places:
+            alike.add(digest)
     repeats: dict[int, list[tuple[int, int]]] = {}
-    for alike in places.values():
-        if len(alike) > 1:
-            for partition, offset in alike:
-                repeats.setdefault(partition, []).append((offset, offset + 1))
-    return {partition: sorted(pairs) for partition, pairs in repeats.items()}
+    for partition, offset in sorted(place for digest in alike for place in places[digest]):
+        repeats.setdefault(partition, []).append((offset, offset + 1))
+    return repeats
 
 
 def _digest(message: Message) -> bytes:
-    parts = (message.key(), message.value(), str(message.timestamp()[1]).encode())
+    kind, time_ms = message.timestamp()
+    headers = [part for name, value in message.headers() or () for part in (name.encode(), value)]
+    # Of copies that the broker stamped each has a time of its own.
+    time = None if kind == TIMESTAMP_LOG_APPEND_TIME else str(time_ms).encode()
     digest = blake2b(digest_size=16)
-    for part in parts:
+    for part in (message.key(), message.value(), time, *headers):
         digest.update(b"-" if part is None else b"%d:" % len(part) + part)
     return digest.digest()
 

@@ -7,7 +7,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.ledger.counts import Claims, Findings, TopicLog, check_producers, check_table
-from headwater_streams.ledger.counts.at_rest import tables_of, topics_read
+from headwater_streams.ledger.counts.at_rest import tables_by_topic, with_rows
 from headwater_streams.testing import JobDriver
 from headwater_streams.testing.record_log import RecordLog
 from job_kinds import TABLE, Kind, kinds, three_batches
@@ -29,13 +29,11 @@ def log_of(driver: JobDriver, topic: str) -> TopicLog:
 
 def findings(driver: JobDriver) -> list[str]:
     sentences = []
-    for topic in sorted(topics_read(driver.home)):
+    for topic, tables in sorted(tables_by_topic(driver.home).items()):
         found, log = Findings(topic), log_of(driver, topic)
         check_producers(found, log, Claims(), 0)
-        tables = tables_of(driver.home, topic)
-        assert tables, topic
         for table in tables:
-            check_table(found, log, table)
+            check_table(found, log, with_rows(driver.home, topic, table))
         read = sum(count.count for count in found.counts if count.tier == "input")
         assert read == len(tables) * sum(count.count for count in found.counts if count.tier == "broker")
         sentences += [str(each) for each in found.findings]

@@ -13,6 +13,7 @@ wrong is named by its offsets.
 from headwater_streams.ledger.counts.facts import (
     Batch,
     Claims,
+    Earlier,
     Heard,
     Held,
     MirrorFacts,
@@ -22,12 +23,13 @@ from headwater_streams.ledger.counts.facts import (
 from headwater_streams.ledger.counts.findings import BucketVerdict, Finding, Findings, TierCount, verdicts
 from headwater_streams.ledger.counts.mirrors import check_mirror, mirror_facts
 from headwater_streams.ledger.counts.producers import check_producers
-from headwater_streams.ledger.counts.tables import check_table
+from headwater_streams.ledger.counts.tables import check_table, of_this_topic
 
 __all__ = [
     "Batch",
     "BucketVerdict",
     "Claims",
+    "Earlier",
     "Finding",
     "Findings",
     "Heard",
@@ -40,5 +42,6 @@ __all__ = [
     "check_producers",
     "check_table",
     "mirror_facts",
+    "of_this_topic",
     "verdicts",
 ]

@@ -47,7 +47,9 @@ class Finding:
     by_ms: int = 0
 
     def __str__(self) -> str:
-        named = ", ".join(self.where)
+        named = ", ".join(self.where[:_SAMPLES])
+        if len(self.where) > _SAMPLES:
+            named += f" and {len(self.where) - _SAMPLES} more"
         when = _when(self.buckets)
         records = quantity(self.count, "record")
         if self.kind == "clock":
@@ -59,8 +61,9 @@ class Finding:
         if self.kind == "unsent":
             return f"{self.topic}: producer {named} counted {records} more than its counts in the topic of counts name"
         if self.kind == "uncounted":
+            verb = "was" if len(self.where) == 1 else "were"
             who = (
-                f"perhaps of {named}, which was not heard of since"
+                f"perhaps of {named}, which {verb} not heard of since"
                 if named
                 else "all producers that count have ended"
             )
@@ -125,11 +128,14 @@ class Findings:
         topic: The topic.
         counts: What each tier saw.
         findings: What is wrong.
+        unknown: Records of each bucket of which nobody can say whether they were there: they were removed before an
+            audit looked, or by compaction, or a producer ended without an answer.
     """
 
     topic: str
     counts: list[TierCount] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    unknown: Counter[int] = field(default_factory=Counter)
 
     def found(
         self,
@@ -160,8 +166,8 @@ class BucketVerdict:
     Attributes:
         topic: The topic.
         bucket_start_ms: When it begins.
-        status: `complete`, `missing`, `doubled`, `uncounted` or `open`; the worst that was found.
-        numbers: How many records are missing, doubled, uncounted, stray or open.
+        status: `complete`, `missing`, `doubled`, `uncounted`, `unknown` or `open`; the worst that was found.
+        numbers: How many records are missing, doubled, uncounted, stray, unknown or open.
         counts: What each tier saw.
     """
 
@@ -187,7 +193,7 @@ class BucketVerdict:
         return ", ".join(named) or ("still open" if self.status == "open" else "complete")
 
 
-_WORST = ("missing", "doubled", "uncounted", "stray", "open")
+_WORST = ("missing", "doubled", "uncounted", "stray", "unknown", "open")
 
 
 def verdicts(found: Findings, *, bucket_ms: int, now_ms: int, grace_ms: int) -> list[BucketVerdict]:
@@ -204,6 +210,8 @@ def verdicts(found: Findings, *, bucket_ms: int, now_ms: int, grace_ms: int) -> 
     for count in found.counts:
         counts[count.bucket_start_ms].append(count)
         numbers[count.bucket_start_ms]["open"] = max(numbers[count.bucket_start_ms]["open"], count.open)
+    for bucket, count_unknown in found.unknown.items():
+        numbers[bucket]["unknown"] += count_unknown
     for finding in found.findings:
         for bucket in finding.buckets:
             numbers[bucket][finding.kind] += finding.count

@@ -18,13 +18,14 @@ def mirror_facts(cluster: str, mirrored: TopicLog, runs: Mapping[int, Runs]) -> 
         mirrored: What is there.
         runs: What the mirror keeps of where each partition's records first stood.
     """
-    held, until, since = {}, {}, {}
+    held, until, since, unseen = {}, {}, {}, {}
     for partition, of_it in runs.items():
         start, end = mirrored.counted.get(partition, (0, 0))
         pairs = _at_origin(of_it, mirrored.offsets(partition))
         held[partition] = Held(merged(pairs), more_than_once(pairs))
         until[partition], since[partition] = of_it.origin(end) or 0, of_it.origin(start) or 0
-    return MirrorFacts(cluster, held, until, since, mirrored.is_compacted)
+        unseen[partition] = merged(_at_origin(of_it, mirrored.unseen.get(partition, ())))
+    return MirrorFacts(cluster, held, until, since, unseen, mirrored.is_compacted)
 
 
 def _at_origin(runs: Runs, offsets: Stretches) -> list[tuple[int, int]]:
@@ -56,7 +57,8 @@ def check_mirror(found: Findings, log: TopicLog, mirror: MirrorFacts) -> None:
         since, until = mirror.since.get(partition, 0), mirror.until.get(partition, 0)
         for bucket, pairs in log.by_bucket(partition).items():
             if since < until and not mirror.is_compacted:
-                missing[bucket][partition] = minus(common(pairs, [(since, until)]), held.offsets)
+                known = minus([(since, until)], mirror.unseen.get(partition, ()))
+                missing[bucket][partition] = minus(common(pairs, known), held.offsets)
             again = [each for pair in held.again for each in common([pair], pairs)]
             doubled[bucket][partition] = again
             counts[bucket] += size(common(pairs, held.offsets)) + size(again)

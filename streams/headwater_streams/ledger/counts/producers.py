@@ -2,13 +2,14 @@
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from headwater_client.events import Counts, bucket_of
 from headwater_streams.ledger.counts.facts import Claims, Heard, TopicLog
 from headwater_streams.ledger.counts.findings import Finding, Findings, TierCount
 from headwater_streams.ledger.counts.stretches import (
     Stretches,
+    add,
     common,
     first,
     merged,
@@ -18,13 +19,14 @@ from headwater_streams.ledger.counts.stretches import (
 )
 
 _SILENT = 3
-"""A producer that has not ended and missed so many publications is silent: it is idle, or dead."""
+"""A producer that has not ended and missed so many publications, and `_APART_MS`, is silent: it is idle, or dead."""
 _APART_MS = 60_000
-"""By how much the clocks of brokers and of the audit may differ."""
+"""By how much the clocks of brokers and of the audit may differ; and how long a producer that was killed in a
+transaction keeps the counts of others from readers."""
 CLOCK_MS = 300_000
 """By how much a clock may be wrong before it is said."""
 
-_ByBucket = dict[int, dict[int, list[tuple[int, int]]]]
+_ByBucket = dict[int, dict[int, Stretches]]
 
 
 def check_producers(found: Findings, log: TopicLog, claims: Claims, now_ms: int) -> None:
@@ -44,7 +46,7 @@ def check_producers(found: Findings, log: TopicLog, claims: Claims, now_ms: int)
     still_open: _ByBucket = {}
     if claims.counts or claims.sources:
         still_open = _compare(found, log, claims, now_ms)
-        _check_sources(found, claims, now_ms)
+        _check_sources(found, claims, now_ms, log.again)
     _check_appended(found, log, claims)
     for bucket, places in sorted(_all(log).items()):
         count = sum(size(pairs) for pairs in places.values())
@@ -66,36 +68,49 @@ class _Claimed:
     def __init__(self) -> None:
         self.offsets: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
         self.unplaced: Counter[int] = Counter()  # acknowledged, at an offset that nobody said
+        self.unplaced_before: Counter[int] = Counter()  # and that was said before the log was looked at
         self.uncertain: Counter[int] = Counter()
         self.by_source: Counter[tuple[int, str]] = Counter()
         self.unread: Counter[tuple[int, str]] = Counter()  # at offsets that were not counted yet
+        self.unheard: Counter[int] = Counter()  # of producers that ended or died without an answer
 
 
 def _compare(found: Findings, log: TopicLog, claims: Claims, now_ms: int) -> _ByBucket:
     """Finds what is missing, doubled and uncounted; gives the offsets of which it is open."""
     held, claimed = _all(log), _Claimed()
-    said = {each.record.instance for each in claims.sources if _is_settled(each, now_ms)}
     for counts in claims.counts:
-        _claim(found, log, held, claimed, counts, is_old=counts.instance in said)
+        _claim(found, log, held, claimed, claims, counts)
+    silent, live = _silent(claims.sources, now_ms)
+    _claim_unanswered(log, claimed, claims.sources, live)
     for (bucket, source), count in sorted(claimed.by_source.items()):
         still = claimed.unread[bucket, source]
         found.counts.append(TierCount(log.topic, bucket, "producer", source, count, still))
     _check_claimed_twice(found, claims.counts, claimed.offsets)
-    silent, live = _silent(claims.sources, now_ms)
     settled = {partition: _settled(log, partition, live) for partition in log.runs}
     begun_ms = min((_opened_ms(each) for each in claims.sources), default=None)
+    if begun_ms is not None and log.again is not None:
+        begun_ms = max(begun_ms, log.again[1])
+    perhaps_of = sorted({each.record.source for each in silent})
+    first_claimed = {partition: _first(claimed, partition) for partition in log.runs}
+    # Of records without an offset nobody knows whether they are among those that were not seen.
+    is_seen_in_part = log.is_compacted or any(
+        log.seen(p) != [(0, end)] for p, (_, end) in log.counted.items() if end
+    )
     still_open: _ByBucket = {}
-    for bucket in sorted({*held, *claimed.unplaced}):
+    for bucket in sorted({*held, *claimed.unplaced, *claimed.unheard}):
         unclaimed = {
             partition: minus(pairs, merged(claimed.offsets[bucket][partition]))
             for partition, pairs in held.get(bucket, {}).items()
         }
-        lost = claimed.unplaced[bucket] - sum(size(pairs) for pairs in unclaimed.values())
-        if lost > 0:
-            sources = sorted({c.source for c in claims.counts if c.bucket_start_ms == bucket})
+        lost = claimed.unplaced_before[bucket] - sum(size(pairs) for pairs in unclaimed.values())
+        if lost > 0 and is_seen_in_part:
+            found.unknown[bucket] += lost
+        elif lost > 0:
+            mine = (c for c in claims.counts if bucket_of(c.bucket_start_ms, log.bucket_ms) == bucket)
+            sources = sorted({c.source for c in mine})
             found.findings.append(Finding("broker", "missing", log.topic, (bucket,), lost, tuple(sources)))
-        if begun_ms is None or bucket + log.bucket_ms <= begun_ms:
-            unclaimed = {p: minus(pairs, [(0, _first(claimed, p))]) for p, pairs in unclaimed.items()}
+        if begun_ms is None or bucket < begun_ms:
+            unclaimed = {p: minus(pairs, [(0, first_claimed[p])]) for p, pairs in unclaimed.items()}
         still_open[bucket] = {p: minus(pairs, [(0, settled[p])]) for p, pairs in unclaimed.items()}
         judged = {p: minus(pairs, still_open[bucket][p]) for p, pairs in unclaimed.items()}
         repeated = {p: common(pairs, claims.repeats.get(p, ())) for p, pairs in judged.items()}
@@ -105,7 +120,8 @@ def _compare(found: Findings, log: TopicLog, claims: Claims, now_ms: int) -> _By
             claimed.unplaced[bucket] + claimed.uncertain[bucket],
         )
         found.found("broker", "doubled", {bucket: repeated})
-        found.found("producer", "uncounted", {bucket: rest}, [each.record.source for each in silent])
+        found.found("producer", "uncounted", {bucket: rest}, perhaps_of)
+        found.unknown[bucket] += max(0, claimed.unheard[bucket] - sum(size(p) for p in unclaimed.values()))
     return still_open
 
 
@@ -114,39 +130,72 @@ def _claim(
     log: TopicLog,
     held: Mapping[int, Mapping[int, Stretches]],
     claimed: _Claimed,
+    claims: Claims,
     counts: Counts,
-    *,
-    is_old: bool,
 ) -> None:
     """Takes down one record of counts, and finds which of its offsets hold no such record.
 
-    Offsets behind the end of the log are of later records, or were cut away; the latter where the counts are older
-    (`is_old`) than the look at the log.
+    Offsets behind the end of the log are of later records, or were cut away; the latter where they were said before the
+    log was looked at. What had been removed by then, or was by compaction, is not known.
     """
-    place = (counts.bucket_start_ms, counts.source)
+    bucket = bucket_of(counts.bucket_start_ms, log.bucket_ms)
+    place = (bucket, counts.source)
     claimed.by_source[place] += counts.acknowledged
-    claimed.unplaced[counts.bucket_start_ms] += counts.acknowledged
-    claimed.uncertain[counts.bucket_start_ms] += counts.uncertain
+    claimed.unplaced[bucket] += _unplaced(counts)
+    claimed.uncertain[bucket] += counts.uncertain
+    earlier = claims.earlier.counts.get(counts.key)
+    if earlier is not None and counts.key not in claims.doubtful:
+        claimed.unplaced_before[bucket] += _unplaced(earlier)
     missing: dict[int, Stretches] = {}
     for partition, pairs in counts.ranges.items():
-        claimed.unplaced[counts.bucket_start_ms] -= size(pairs)
-        offsets, (start, end) = merged(pairs), log.counted.get(partition, (0, 0))
-        if is_old:
-            end = sys.maxsize
-        claimed.unread[place] += size(minus(offsets, [(0, end)]))
-        known, there = common(offsets, [(start, end)]), list[tuple[int, int]]()
-        for bucket, places in held.items():
-            if (
-                bucket < counts.bucket_start_ms + counts.bucket_ms
-                and counts.bucket_start_ms < bucket + log.bucket_ms
-            ):
-                here = common(known, places.get(partition, ()))
-                claimed.offsets[bucket][partition] += here
-                there += here
+        offsets, end = merged(pairs), log.counted.get(partition, (0, 0))[1]
+        behind = minus(offsets, [(0, end)])
+        cut = common(behind, merged(earlier.ranges.get(partition, ()))) if earlier is not None else []
+        claimed.unread[place] += size(behind) - size(cut)
+        there = list[tuple[int, int]]()
+        for each in near(held, counts.bucket_start_ms, counts.bucket_ms, log.bucket_ms):
+            here = common(offsets, held[each].get(partition, ()))
+            claimed.offsets[each][partition] += here
+            there += here
+        before = minus(offsets, behind)
+        gone = minus(before, merged(there))
+        unknown = gone if log.is_compacted else minus(gone, log.seen(partition))
         # An offset that this producer was told twice was given away again, and one of the two records is gone.
-        gone = [] if log.is_compacted else minus(known, merged(there))
-        missing[partition] = [*gone, *more_than_once(pairs)]
-    found.found("broker", "missing", {counts.bucket_start_ms: missing}, [counts.source])
+        lost = [*minus(gone, unknown), *cut, *more_than_once(pairs)]
+        if counts.key in claims.doubtful:
+            unknown, lost = [*unknown, *lost], []
+        found.unknown[bucket] += size(unknown)
+        missing[partition] = lost
+    found.found("broker", "missing", {bucket: missing}, [counts.source])
+
+
+def _unplaced(counts: Counts) -> int:
+    """How many records were acknowledged at an offset that nobody said."""
+    return counts.acknowledged - sum(size(pairs) for pairs in counts.ranges.values())
+
+
+def _claim_unanswered(
+    log: TopicLog, claimed: _Claimed, sources: Sequence[Heard], live: Sequence[Heard]
+) -> None:
+    """Takes down the records of which a producer had no answer when it was last heard of."""
+    living = {each.record.instance for each in live}
+    for each in sources:
+        totals = each.record.topics.get(log.topic)
+        for start_ms, count in totals.unanswered.items() if totals is not None else ():
+            bucket = bucket_of(start_ms, log.bucket_ms)
+            if each.record.instance in living:
+                claimed.by_source[bucket, each.record.source] += 0
+                claimed.unread[bucket, each.record.source] += count
+            else:
+                claimed.unheard[bucket] += count
+
+
+def near(held: Collection[int], bucket_start_ms: int, bucket_ms: int, held_width_ms: int) -> Iterator[int]:
+    """The buckets among some that have a part of one of another width."""
+    first, end = bucket_start_ms - bucket_start_ms % held_width_ms, bucket_start_ms + bucket_ms
+    if (end - first) // held_width_ms < len(held):
+        return (each for each in range(first, end, held_width_ms) if each in held)
+    return (each for each in held if first <= each < end)
 
 
 def _first(claimed: _Claimed, partition: int) -> int:
@@ -159,7 +208,9 @@ def _settled(log: TopicLog, partition: int, live: Sequence[Heard]) -> int:
     """The offset before which each producer that lives has said all that it sent."""
     ends = []
     for each in live:
-        before = [m for m in log.marks if m.at_ms + each.record.every_ms <= _heard_ms(each)]
+        # What waited for brokers, or has a clock that is behind, is no newer than it says itself.
+        spoke_ms = min(_heard_ms(each), each.record.at_ms) if each.at_ms is not None else -sys.maxsize
+        before = [m for m in log.marks if m.at_ms + each.record.every_ms <= spoke_ms]
         ends.append(before[-1].ends.get(partition, 0) if before else 0)
     return min(ends, default=sys.maxsize)
 
@@ -188,8 +239,10 @@ def _silent(sources: Sequence[Heard], now_ms: int) -> tuple[list[Heard], list[He
     silent, live = list[Heard](), list[Heard]()
     for each in sources:
         if not each.record.closed:
-            of = silent if now_ms - _heard_ms(each) > _SILENT * each.record.every_ms else live
-            of.append(each)
+            # Without the brokers' time nobody can say how long ago that was.
+            patience_ms = _SILENT * each.record.every_ms + _APART_MS
+            is_silent = each.at_ms is not None and now_ms - each.at_ms > patience_ms
+            (silent if is_silent else live).append(each)
     return silent, live
 
 
@@ -203,9 +256,8 @@ def _heard_ms(source: Heard) -> int:
 
 
 def _opened_ms(source: Heard) -> int:
-    """When a source began, by its own clock or by the brokers', whichever is earlier."""
-    ahead_ms = source.record.at_ms - _heard_ms(source)
-    return source.record.opened_ms - max(0, ahead_ms)
+    """When a source began, by the brokers' clock as far as that is known."""
+    return source.record.opened_ms - (source.record.at_ms - _heard_ms(source))
 
 
 def _check_appended(found: Findings, log: TopicLog, claims: Claims) -> None:
@@ -214,54 +266,63 @@ def _check_appended(found: Findings, log: TopicLog, claims: Claims) -> None:
     An offset that a broker counted again after a start had another record before, which is lost. What a producer misses
     was found already.
     """
-    known: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    found_before: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for finding in found.findings:
         if (finding.tier, finding.kind) == ("broker", "missing"):
             for partition, pairs in finding.places.items():
-                known[partition] += pairs
-    lost: _ByBucket = defaultdict(lambda: defaultdict(list))
+                found_before[partition] += pairs
+    known = {partition: merged(pairs) for partition, pairs in found_before.items()}
+    lost: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
 
     def note(bucket: int, partition: int, gone: Stretches) -> bool:
-        news = [] if log.is_compacted else minus(merged(gone), merged(known[partition]))
-        if news:
-            lost[bucket][partition] = merged([*lost[bucket][partition], *news])
+        news = minus(gone, known.get(partition, ()))
+        for start, end in news:
+            add(lost[bucket][partition], start, end)
         return bool(news)
 
     counted: Counter[tuple[int, str]] = Counter()
     again: dict[int, list[tuple[int, int]]] = defaultdict(list)  # what newer counts have
-    brokers, held = set(), _all(log)
+    brokers, there, unknown = set[str](), _Near(log), Counter[int]()
+    seen = {partition: log.seen(partition) for partition in log.counted}
     for each in reversed(claims.appended):
-        partition, start = each.partition, log.counted.get(each.partition, (sys.maxsize, 0))[0]
-        for begin, end, bucket in each.runs:
-            place, run = bucket_of(bucket, log.bucket_ms), [(begin, end)]
-            counted[place, each.source] += end - begin
-            there = _near(held, partition, bucket, each.bucket_ms, log.bucket_ms)
-            gone = minus(common(run, [(start, sys.maxsize)]), merged(there))
-            if note(place, partition, [*gone, *common(run, merged(again[partition]))]):
+        partition = each.partition
+        end = log.counted.get(partition, (0, 0))[1]
+        for begin, until, bucket in each.runs:
+            place, run = bucket_of(bucket, log.bucket_ms), [(begin, until)]
+            counted[place, each.source] += until - begin
+            gone = minus(run, there.of(partition, bucket, each.bucket_ms))
+            inside = common(gone, seen.get(partition, ())) if not log.is_compacted else []
+            cut = minus(gone, [(0, end)]) if partition in log.counted else []
+            unknown[place] += size(minus(minus(gone, inside), cut))
+            if note(place, partition, merged([*inside, *cut, *common(run, again[partition])])):
                 brokers.add(each.source)
-        again[partition] += [(begin, end) for begin, end, _ in each.runs]
+        for begin, until, _ in each.runs:
+            add(again[partition], begin, until)
     for partition, behind in claims.lost.items():
         for each_run in behind:
             note(each_run.bucket_start_ms, partition, [(each_run.start, each_run.end)])
+    for bucket, count in unknown.items():  # those that a producer counted, too, are the same
+        found.unknown[bucket] = max(found.unknown[bucket], count)
     found.found("broker", "missing", lost, sorted(brokers))
     for (bucket, broker), count in sorted(counted.items()):
         found.counts.append(TierCount(log.topic, bucket, "appended", broker, count))
 
 
-def _near(
-    held: Mapping[int, Mapping[int, Stretches]],
-    partition: int,
-    bucket: int,
-    width_ms: int,
-    held_width_ms: int,
-) -> list[tuple[int, int]]:
-    """The offsets of a partition in those buckets that have a part of one of another width."""
-    return [
-        pair
-        for other, places in held.items()
-        if other < bucket + width_ms and bucket < other + held_width_ms
-        for pair in places.get(partition, ())
-    ]
+class _Near:
+    """The offsets of a log in those buckets that have a part of one of another width."""
+
+    def __init__(self, log: TopicLog) -> None:
+        self._log = log
+        self._found: dict[tuple[int, int, int], Stretches] = {}
+
+    def of(self, partition: int, bucket: int, width_ms: int) -> Stretches:
+        key = partition, bucket, width_ms
+        if key not in self._found:
+            held = self._log.by_bucket(partition)
+            places = [held[each] for each in near(held, bucket, width_ms, self._log.bucket_ms)]
+            one = places[0] if len(places) == 1 else merged(pair for place in places for pair in place)
+            self._found[key] = one
+        return self._found[key]
 
 
 def _without(places: Mapping[int, Stretches], count: int) -> dict[int, list[tuple[int, int]]]:
@@ -274,7 +335,7 @@ def _without(places: Mapping[int, Stretches], count: int) -> dict[int, list[tupl
     return result
 
 
-def _check_sources(found: Findings, claims: Claims, now_ms: int) -> None:
+def _check_sources(found: Findings, claims: Claims, now_ms: int, again: tuple[int, int] | None) -> None:
     acknowledged: dict[str, int] = defaultdict(int)
     buckets: dict[str, set[int]] = defaultdict(set)
     for counts in claims.counts:
@@ -283,9 +344,11 @@ def _check_sources(found: Findings, claims: Claims, now_ms: int) -> None:
     for each in claims.sources:
         record = each.record
         of_it = tuple(sorted(buckets[record.instance]))
-        totals = record.topics.get(found.topic)
-        lost = (totals.acknowledged if totals is not None else 0) - acknowledged[record.instance]
-        if lost > 0 and _is_settled(each, now_ms):  # its counts may be in another partition, and come later
+        earlier = claims.earlier.sources.get(record.instance)
+        said = earlier.topics.get(found.topic) if earlier is not None else None
+        lost = (said.acknowledged if said is not None else 0) - acknowledged[record.instance]
+        # Its counts may be in another partition, and come later.
+        if lost > 0 and _is_settled(each, now_ms) and not (again and _opened_ms(each) < again[1]):
             found.findings.append(Finding("producer", "unsent", found.topic, (), lost, (record.source,)))
         ahead_ms = 0 if each.at_ms is None else record.at_ms - each.at_ms
         if abs(ahead_ms) > CLOCK_MS:

@@ -7,8 +7,9 @@ anew the buckets from the oldest one that has changed on. Its commit says up to 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.base.errors import UnavailableError
 from headwater_streams.ledger.counts.facts import Mark, TopicLog
 from headwater_streams.ledger.counts.findings import BucketVerdict
+from headwater_streams.ledger.counts.stretches import Stretches
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_files import reading
 from headwater_streams.storage.delta_log import actions_of, has_versions, log_files
@@ -61,6 +63,8 @@ class Counted:
         marks: Where the partitions ended each time, oldest first.
         topic_id: The topic's id at the last time; None where its brokers gave none.
         lost: Records that an audit saw and that were behind the log's end at a later one, by partition.
+        unseen: Offsets within the bounds whose records had been removed before an audit looked, by partition.
+        again: Where the topic was deleted and made again, when the former one was looked at last, and this one first.
     """
 
     bucket_ms: int | None = None
@@ -69,6 +73,8 @@ class Counted:
     marks: Sequence[Mark] = ()
     topic_id: str | None = None
     lost: Mapping[int, Sequence[BucketRun]] = field(default_factory=dict)
+    unseen: Mapping[int, Stretches] = field(default_factory=dict)
+    again: tuple[int, int] | None = None
 
 
 def counted_before(home: Home, topic: str) -> Counted:
@@ -76,7 +82,8 @@ def counted_before(home: Home, topic: str) -> Counted:
     path = home.table(COUNTS_TABLE)
     if not has_versions(path):
         return Counted()
-    said = [each for _, file in log_files(path) if (each := _said(file, topic)) is not None][-_MARKS:]
+    newest_first = (_said(file, topic) for _, file in reversed([*log_files(path)]))
+    said = [*islice((each for each in newest_first if each is not None), _MARKS)][::-1]
     if not said:
         return Counted()
     with reading(path):
@@ -90,7 +97,7 @@ def counted_before(home: Home, topic: str) -> Counted:
     newest = said[-1]
     return Counted(
         newest["bucket_ms"],
-        {partition: sorted(of_it, key=lambda run: run.start) for partition, of_it in runs.items()},
+        {partition: _apart(of_it) for partition, of_it in runs.items()},
         {int(partition): (start, end) for partition, (start, end) in newest["bounds"].items()},
         tuple(
             Mark(each["at_ms"], {int(partition): end for partition, (_, end) in each["bounds"].items()})
@@ -98,7 +105,22 @@ def counted_before(home: Home, topic: str) -> Counted:
         ),
         newest["topic_id"],
         {int(partition): [BucketRun(*run) for run in of_it] for partition, of_it in newest["lost"].items()},
+        {
+            int(partition): [(start, end) for start, end in of_it]
+            for partition, of_it in newest["unseen"].items()
+        },
+        None if newest["again"] is None else (newest["again"][0], newest["again"][1]),
     )
+
+
+def _apart(runs: Sequence[BucketRun]) -> list[BucketRun]:
+    """The runs in order, each offset once, whatever stands in the table."""
+    result: list[BucketRun] = []
+    for run in sorted(runs, key=lambda run: (run.start, -run.end)):
+        start = max(run.start, result[-1].end) if result else run.start
+        if start < run.end:
+            result.append(replace(run, start=start))
+    return result
 
 
 def _said(file: Any, topic: str) -> dict[str, Any] | None:
@@ -155,15 +177,18 @@ def keep(
         for partition, runs in (lost or {}).items()
         if runs
     }
+    counted["unseen"] = {str(partition): list(pairs) for partition, pairs in log.unseen.items() if pairs}
+    counted["again"] = log.again
     counted["bounds"] = {str(partition): list(bounds) for partition, bounds in log.counted.items()}
     properties = CommitProperties(custom_metadata={_COUNTED: json.dumps(counted, separators=(",", ":"))})
     changed = [] if first is None else [row for row in rows if row["bucket"] >= first]
     table = pa.Table.from_pylist(changed, schema=SCHEMA)
     try:
-        if first is None or not stored:
+        if first is None:
             write_deltalake(str(path), table, mode="append", commit_properties=properties)
         else:
             topic = log.topic.replace("'", "''")
+            # Also where nothing is stored yet: of two audits that come so far at once one is told.
             changes = f"topic = '{topic}' AND bucket >= '{first:{_TIME}}'"
             write_deltalake(
                 str(path), table, mode="overwrite", predicate=changes, commit_properties=properties

@@ -1,10 +1,15 @@
 """Stretches of offsets: half-open pairs, and what one list of them has that another lacks."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 Stretches = Sequence[tuple[int, int]]
 """In order, apart from each other."""
+
+
+def _end(pair: tuple[int, int]) -> int:
+    return pair[1]
 
 
 def merged(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -32,7 +37,12 @@ def common(one: Stretches, other: Stretches) -> list[tuple[int, int]]:
         >>> common([(0, 5), (8, 9)], [(3, 12)])
         [(3, 5), (8, 9)]
     """
-    result, i, j = list[tuple[int, int]](), 0, 0
+    result = list[tuple[int, int]]()
+    if not one or not other:
+        return result
+    # A batch has few offsets, and a log or a table many: what comes before is not gone through.
+    begin = max(one[0][0], other[0][0])
+    i, j = bisect_right(one, begin, key=_end), bisect_right(other, begin, key=_end)
     while i < len(one) and j < len(other):
         start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
         if start < end:
@@ -51,7 +61,8 @@ def minus(one: Stretches, other: Stretches) -> list[tuple[int, int]]:
         >>> minus([(0, 10)], [(2, 3), (5, 20)])
         [(0, 2), (3, 5)]
     """
-    result, j = list[tuple[int, int]](), 0
+    result = list[tuple[int, int]]()
+    j = bisect_right(other, one[0][0], key=_end) if one else 0
     for start, end in one:
         while j < len(other) and other[j][1] <= start:
             j += 1
@@ -101,3 +112,19 @@ def more_than_once(pairs: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
         if at < until:
             again += [(at, until)] * (depth - 1)
     return again
+
+
+def add(pairs: list[tuple[int, int]], start: int, end: int) -> None:
+    """Adds offsets to stretches.
+
+    Example:
+        >>> pairs = [(0, 2), (5, 6), (9, 12)]
+        >>> add(pairs, 2, 5)
+        >>> pairs
+        [(0, 6), (9, 12)]
+    """
+    i, j = bisect_left(pairs, start, key=_end), bisect_right(pairs, end, key=lambda pair: pair[0])
+    touching = pairs[i:j]
+    if touching:
+        start, end = min(start, touching[0][0]), max(end, touching[-1][1])
+    pairs[i:j] = [(start, end)]

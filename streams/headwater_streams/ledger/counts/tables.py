@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headwater_streams.ledger.counts.facts import Batch, TableFacts, TopicLog
 from headwater_streams.ledger.counts.findings import Finding, Findings, Tier, TierCount
@@ -17,6 +18,13 @@ from headwater_streams.ledger.counts.stretches import (
 
 _SIDES: tuple[tuple[Tier, str], ...] = (("table", "written"), ("quarantine", "quarantined"), ("late", "late"))
 _ByBucket = dict[int, dict[int, Stretches]]
+
+
+def of_this_topic(table: TableFacts, log: TopicLog) -> TableFacts:
+    """What a table says, without what it says of a topic that had the same name before."""
+    if log.again is None or (table.anew_ms is not None and table.anew_ms > log.again[0]):
+        return table
+    return replace(table, batches=(), names_all=False)
 
 
 def check_table(found: Findings, log: TopicLog, table: TableFacts) -> None:
@@ -41,15 +49,14 @@ def check_table(found: Findings, log: TopicLog, table: TableFacts) -> None:
         covered, again = merged(spans), more_than_once(spans)
         begin = min((batch.start for batch in batches), default=None)
         end = max((batch.end for batch in batches), default=0)
+        has_duplicates = any((batch.terms or {}).get("duplicate") for batch in batches)
         for bucket, pairs in log.by_bucket(partition).items():
             read[bucket][partition] = common(pairs, covered)
             left = minus(pairs, covered)
-            if begin is None and not table.batches:
-                continue
             unread[bucket][partition] = minus(left, [(0, end)])
             # What stands before the first offset was not asked for.
             skipped[bucket][partition] = common(left, [(begin or 0, end)]) if begin is not None else ()
-            if not any((b.terms or {}).get("duplicate") for b in batches):
+            if not has_duplicates:
                 twice[bucket][partition] = common(pairs, merged(again))
     found.found("input", "missing", skipped, [table.table])
     found.found("input", "doubled", twice, [table.table])
@@ -65,23 +72,27 @@ def check_table(found: Findings, log: TopicLog, table: TableFacts) -> None:
     _count_duplicates(found, log, table)
 
 
+def _judged(table: TableFacts) -> Sequence[tuple[Tier, str]]:
+    """The places that are compared with the table's own commits, each with its term."""
+    return _SIDES if table.beside is None else _SIDES[:1]
+
+
 def _check_rows(found: Findings, log: TopicLog, table: TableFacts) -> None:
-    for tier, _ in _SIDES:
+    for tier, _ in _judged(table):
         doubled: _ByBucket = defaultdict(dict)
         counts: dict[int, int] = defaultdict(int)
         stray: dict[int, Stretches] = {}
         for partition in {*log.runs, *table.rows.get(tier, {})}:
             held = table.held(tier, partition)
-            here = common(held.offsets, [log.counted.get(partition, (0, 0))])
-            rest = minus(here, merged(log.offsets(partition)))
+            rest = minus(common(held.offsets, log.seen(partition)), log.offsets(partition))
             if rest and not log.is_compacted:
                 stray[partition] = rest
             for bucket, pairs in log.by_bucket(partition).items():
                 counts[bucket] += size(common(pairs, held.offsets))
-                again = [each for pair in held.again for each in common([pair], pairs)]
-                counts[bucket] += size(again)
-                if again:
-                    doubled[bucket][partition] = again
+            for pair in held.again:
+                for bucket, again in log.buckets_of(partition, [pair]).items():
+                    counts[bucket] += size(again)
+                    doubled[bucket][partition] = [*doubled[bucket].get(partition, ()), *again]
         found.found(tier, "doubled", doubled, [table.table])
         if stray:
             count = sum(size(pairs) for pairs in stray.values())
@@ -93,10 +104,9 @@ def _check_rows(found: Findings, log: TopicLog, table: TableFacts) -> None:
 
 def _check_batch(found: Findings, log: TopicLog, table: TableFacts, partition: int, batch: Batch) -> None:
     """What a commit says of its offsets, against the records there and the rows at rest."""
-    start, end = log.counted.get(partition, (0, 0))
-    if batch.terms is None or log.is_compacted or batch.start < start or batch.end > end:
-        return
     span = [(batch.start, batch.end)]
+    if batch.terms is None or log.is_compacted or minus(span, log.seen(partition)):
+        return
     records = common(log.offsets(partition), span)
     absent = records
     for tier, _ in _SIDES:
@@ -104,12 +114,12 @@ def _check_batch(found: Findings, log: TopicLog, table: TableFacts, partition: i
     read = batch.terms.get("read", 0)
     missing: dict[Tier, int] = {"input": max(0, size(records) - read)}
     if read > size(records):
-        buckets = _by_bucket(log, partition, records)
+        buckets = log.buckets_of(partition, records)
         found.findings.append(
             Finding("input", "doubled", log.topic, tuple(buckets), read - size(records), (table.table,))
         )
     if table.names_all and not table.expired:
-        for tier, term in _SIDES:
+        for tier, term in _judged(table):
             expected = batch.terms.get(
                 "exploded" if tier == "table" and "exploded" in batch.terms else term, 0
             )
@@ -128,7 +138,7 @@ def _say_missing(
     missing: Mapping[Tier, int],
 ) -> None:
     """Names the buckets of missing records: exactly, where nothing else can have taken these offsets."""
-    by_bucket = _by_bucket(log, partition, absent)
+    by_bucket = log.buckets_of(partition, absent) if missing else {}
     for tier, count in missing.items():
         if count == size(absent) and len(missing) == 1:
             places: _ByBucket = {bucket: {partition: pairs} for bucket, pairs in by_bucket.items()}
@@ -150,18 +160,11 @@ def _count_duplicates(found: Findings, log: TopicLog, table: TableFacts) -> None
         absent = common(log.offsets(batch.partition), [(batch.start, batch.end)])
         for tier, _ in _SIDES:
             absent = minus(absent, table.held(tier, batch.partition).offsets)
-        by_bucket = _by_bucket(log, batch.partition, first(absent, duplicates))
+        by_bucket = log.buckets_of(batch.partition, first(absent, duplicates))
         for bucket, pairs in by_bucket.items():
             counts[bucket] += size(pairs)
     for bucket, count in sorted(counts.items()):
         found.counts.append(TierCount(log.topic, bucket, "duplicate", table.table, count))
-
-
-def _by_bucket(
-    log: TopicLog, partition: int, pairs: Sequence[tuple[int, int]]
-) -> dict[int, list[tuple[int, int]]]:
-    here = {bucket: common(pairs, of_it) for bucket, of_it in log.by_bucket(partition).items()}
-    return {bucket: each for bucket, each in sorted(here.items()) if each}
 
 
 def _total(places: Mapping[int, Stretches]) -> int:
