@@ -16,7 +16,7 @@ from typing import Any
 from headwater.errors import UsageError
 from headwater.sql.catalog import Catalog
 from headwater.sql.duckdb_engine import DuckDBEngine
-from headwater_streams.base.nearest import nearest
+from headwater_streams.base.nearest import unknown_table
 from headwater_streams.ledger import trace as _trace
 from headwater_streams.ledger.trace import Place, Step, TracedRow, notes_of, records_of
 from headwater_streams.ledger.trace.values import rows_of
@@ -50,9 +50,7 @@ def rows(
     tables = _trace.HomeTables(Home(place))
     if table not in tables.names():
         hint = "; a record is written TOPIC:PARTITION:OFFSET" if ":" in table else ""
-        raise UsageError(
-            f"there is no table {table}; the tables are {nearest(table, tables.names()) or 'none'}{hint}"
-        )
+        raise UsageError(unknown_table(table, tables.names()) + hint)
     return _trace.trace_rows(tables, table, _chosen(place, table, where, limit), most=most)
 
 

@@ -32,6 +32,16 @@ def running() -> Iterator[RunningBroker]:
         "late no.such",
         "quarantine no.such",
         "quality show no.such",
+        "quality history no.such",
+        "quality history --check nosuch",
+        "quality suggest no.such",
+        "quality run no.such",
+        "quarantine show no.such",
+        "quarantine discard no.such --because x",
+        "trace no.such",
+        "lineage no.such --to x",
+        "replay no.such --topic x",
+        "audit --counts nosuch",
         "jobs explain ../nosuch",
         "backfill status ../../nosuch",
         "backfill abort ../nosuch",
@@ -44,7 +54,7 @@ def test_unknown_name_is_status_2_and_one_sentence(
     running: RunningBroker, headwater: Any, tmp_path: Path, command: str
 ) -> None:
     words = command.split()
-    if words[0] in ("topics", "consume", "groups"):
+    if words[0] in ("topics", "consume", "groups", "replay") or "--counts" in words:
         words += ["--bootstrap", running.bootstrap]
     (tmp_path / ".headwater").mkdir()
     done = headwater(*words)

@@ -93,6 +93,33 @@ def test_history_of_nothing_says_so(home, capsys):
     assert "no check has a result" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("history", "silver.departure"), "there is no table silver.departure; the tables are"),
+        (("history", TABLE, "--check", "sets"), f"no check sets of {TABLE} has had a result; those that had"),
+        (("history", "--check", "sets"), "no check sets has had a result; those that had one: set"),
+        (("history", "silver.unjudged", "--check", "set"), "has had a result; those that had one: none yet"),
+        (("suggest", "silver.departure"), "there is no table silver.departure"),
+    ],
+)
+def test_name_that_no_result_has_is_a_mistake_and_not_well(home, capsys, arguments, sentence):
+    for table in (TABLE, "silver.unjudged"):
+        write_deltalake(str(home.table(table)), pa.table({"carrier": ["AA"]}))
+    judged(home, "held")
+    status, out, err = ran(home, capsys, "quality", *arguments)
+    assert (status, out) == (2, "")
+    assert sentence in err
+
+
+def test_history_of_a_table_without_results_says_so(home, capsys):
+    write_deltalake(str(home.table("silver.unjudged")), pa.table({"carrier": ["AA"]}))
+    judged(home, "held")
+    for arguments in (("silver.unjudged",), (TABLE, "--check", "set", "--days", "0")):
+        status, _, err = ran(home, capsys, "quality", "history", *arguments)
+        assert (status, "no check has a result of that time" in err) == (0, True)
+
+
 def test_suggest_writes_a_suite_and_does_not_overwrite_one(home, capsys, tmp_path):
     write_deltalake(str(home.table(TABLE)), pa.table({"carrier": ["AA", "UA"] * 200}))
     suite = tmp_path / "suite.py"
@@ -114,6 +141,9 @@ def test_quarantine_is_listed_filtered_and_discarded(home, capsys):
     assert status == 0
     assert "t:0:1" in out
     assert "t:0:0" not in out
+    status, out, err = ran(home, capsys, "quarantine", "show", TABLE, "--check", "jsno")
+    assert (status, out) == (0, "")
+    assert f"no rejected record of {TABLE} is of these; there are 1 by has_carrier, 1 by json" in err
     discard = ("quarantine", "discard", TABLE, "--check", "json", "--because", "a test")
     assert ran(home, capsys, *discard)[1] == f"1 rejected record of {TABLE} discarded\n"
     assert ran(home, capsys, *discard)[1] == f"0 rejected records of {TABLE} discarded\n"

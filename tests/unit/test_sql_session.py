@@ -198,6 +198,14 @@ def test_wrong_statement_is_an_sql_error(session, statement):
         session.run(statement)
 
 
+@pytest.mark.parametrize(
+    "statement", ["trace", "TRACE silver.departures wher n = 1", "trace clicks:0:3", "trace 'clicks:0:3' x"]
+)
+def test_trace_that_is_not_written_as_one_is_told_how_to(session, statement):
+    with pytest.raises(SqlError, match="write TRACE TABLE, TRACE TABLE WHERE CONDITION, or TRACE 'TOPIC:"):
+        session.run(statement)
+
+
 def test_statement_sees_the_newest_version_and_keeps_it(home, session):
     assert answer(session, "SELECT count(*) AS n FROM silver.departures") == [{"n": 3}]
     write_deltalake(

@@ -15,7 +15,7 @@ from headwater.cli._common import (
     print_table,
 )
 from headwater.errors import EXIT_FAILED, UsageError
-from headwater_streams.base.nearest import nearest
+from headwater_streams.base.nearest import unknown_table
 from headwater_streams.base.plural import quantity
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ def audit(
     existing = [*Home(home).tables(), *(each.table for each in gone)]
     for table in tables or []:
         if table not in existing:
-            raise UsageError(
-                f"there is no table {table}; the tables are {nearest(table, existing) or 'none'}"
-            )
+            raise UsageError(unknown_table(table, existing))
     audits = audit_home(Home(home), tables, gone)
     if json_output:
         print_json([_plain(each) for each in audits])

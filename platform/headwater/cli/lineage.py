@@ -15,7 +15,7 @@ from headwater.cli._common import (
     print_remarks,
 )
 from headwater.errors import EXIT_FAILED, UsageError
-from headwater_streams.base.nearest import nearest
+from headwater_streams.base.nearest import unknown_table
 from headwater_streams.base.plural import quantity
 
 
@@ -60,9 +60,7 @@ def lineage(
     existing = Home(home).tables()
     for table in tables or ():
         if table not in existing:
-            raise UsageError(
-                f"there is no table {table}; the tables are {nearest(table, existing) or 'none'}"
-            )
+            raise UsageError(unknown_table(table, existing))
     settings = load_settings(os.environ, {"lineage.to": to}).settings.lineage
     if not settings.to:
         raise UsageError(

@@ -31,7 +31,7 @@ _MEGABYTE = 1024 * 1024
 
 
 def load(
-    topic: Annotated[str, typer.Argument(help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     into: Annotated[
         str,
         typer.Option(

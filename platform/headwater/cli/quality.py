@@ -17,6 +17,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
+from headwater_streams.base.nearest import nearest, unknown_table
 from headwater_streams.base.plural import quantity
 from headwater_streams.storage.damage import DamagedFileError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headwater_streams.plan.job import Job
     from headwater_streams.quality import Check, SuiteResult
     from headwater_streams.quality.trend import Trend
+    from headwater_streams.storage.home import Home
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -199,11 +201,15 @@ def suggest(
       headwater quality run silver.departures --suite departures_suite.py
     """
     from headwater.sql.catalog import Catalog
+    from headwater.sql.errors import UnknownTableError
     from headwater_streams.quality.profile import profiled
     from headwater_streams.quality.suggest import as_module, suggested
     from headwater_streams.storage.files import exists, write_text
 
-    found_table = Catalog(home).table(table)
+    try:
+        found_table = Catalog(home).table(table)
+    except UnknownTableError as error:
+        raise UsageError(str(error)) from error
     if out is not None and exists(out):
         raise UsageError(f"{out} is there already; give another --out, or remove it")
     job = _job_of(found_table.qualified_name, _job_folders())
@@ -262,6 +268,8 @@ def history(
 
     since = datetime.now(UTC) - timedelta(days=days)
     found = trends(for_trends(Home(home), COLUMNS, table=table, check=check, since=since))
+    if not found:
+        _require_known(Home(home), table, check)
     if html is not None:
         write_text(html, page(found, f"Checks of {table or 'all tables'}, {days:g} days"))
     if json_output:
@@ -280,6 +288,24 @@ def history(
             print_line(f"as a page: {html}")
     if any(each.since is not None for each in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _require_known(home: "Home", table: str | None, check: str | None) -> None:
+    """Sees to it that a name is one that results can have: a script that has it wrong would be well for ever.
+
+    Raises:
+        UsageError: There is no such table, or no check of that name has ever had a result.
+    """
+    from headwater_streams.quality.results import history as read_history
+
+    kept = read_history(home, table=table, columns=["table", "check"])
+    tables, checks = ({*kept[name].to_pylist()} for name in ("table", "check"))
+    if table is not None and not tables and table not in (existing := home.tables()):
+        raise UsageError(unknown_table(table, existing))
+    if check is not None and check not in checks:
+        whose = f" of {table}" if table else ""
+        there = nearest(check, sorted(checks)) or "none yet"
+        raise UsageError(f"no check {check}{whose} has had a result; those that had one: {there}")
 
 
 def _print_newest(rows: "Sequence[Mapping[str, Any]]") -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,9 +111,12 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
 
 @app.command()
 def show(
-    table: Annotated[str, typer.Argument(help="The table whose rejected records are shown.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The table whose rejected records are shown.")
+    ],
     limit: Annotated[
-        int, typer.Option(min=1, help="The most records to show, those of the newest batch first.")
+        int,
+        typer.Option(metavar="N", min=1, help="The most records to show, those of the newest batch first."),
     ] = 20,
     check: CheckOption = None,
     since: SinceOption = None,
@@ -162,7 +166,7 @@ def show(
             )
             for row in shown
         ],
-        empty=f"no rejected record of {table} is of these",
+        empty=f"no rejected record of {table} is of these{_there_are(home, table, discarded=not open_only)}",
     )
     if len(rows) > len(shown):
         print_line(f"{len(rows):,} in all; more: --limit N", file=sys.stderr)
@@ -207,7 +211,7 @@ def replay(
         if json_output:
             print_json({"table": table, "records": 0, "version": None})
         else:
-            print_line(f"no rejected record of {table} is open, of these")
+            print_line(f"no rejected record of {table} is open, of these{_there_are(home, table)}")
         return
     ranges = hull(rows)
     spans = [
@@ -259,7 +263,8 @@ def replay(
 @app.command()
 def discard(
     table: Annotated[
-        str, typer.Argument(help="The table whose rejected records are to be left as they are.")
+        str,
+        typer.Argument(metavar="TABLE", help="The table whose rejected records are to be left as they are."),
     ],
     because: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with them.")],
     check: CheckOption = None,
@@ -320,6 +325,15 @@ def _rows(home: "Path", table: str, which: "Which") -> list[dict[str, Any]]:
             f"there is no table {table}__quarantine; headwater quarantine list says which there are"
         )
     return rejected(place, table, which)
+
+
+def _there_are(home: "Path", table: str, *, discarded: bool = False) -> str:
+    """What checks rejected, for somebody who asked for other records: the end of a sentence."""
+    from headwater_streams.quality.rejected import reasons
+
+    rows = _rows(home, table, _which(discarded=discarded))
+    checks = Counter(check for row in rows for check in reasons(row)).most_common()
+    return f"; there are {', '.join(f'{count:,} by {check}' for check, count in checks)}" if checks else ""
 
 
 def _moment(option: str, text: str | None) -> datetime | None:

@@ -15,24 +15,26 @@ _TRACE = re.compile(
     r"trace\s+(?:'(?P<record>[^']*)'|(?P<table>[\w.\"`]+)(?:\s+where\s+(?P<where>.+))?)",
     re.IGNORECASE | re.DOTALL,
 )
+_BEGINS = re.compile(r"trace\b", re.IGNORECASE)
 _OF_ROWS = ("row", "table", "topic", "partition", "first_offset", "end_offset", "note")
 _OF_RECORD = ("depth", "table", "job", "fate", "why", "batch", "version", "place")
 _MOST_ROWS, _MOST_FOLLOWED = 1_000, 10_000
 
 
 def is_trace(statement: str) -> bool:
-    """Whether a statement is one of these."""
-    return _TRACE.fullmatch(statement) is not None
+    """Whether a statement is to be one of these; no other statement of SQL begins so."""
+    return _BEGINS.match(statement) is not None
 
 
 def traced(home: Path, statement: str) -> Result:
     """The answer to a statement of which `is_trace` holds.
 
     Raises:
-        SqlError: It names no table and no record, or its condition is wrong.
+        SqlError: It is not written as it is to be, names no table and no record, or its condition is wrong.
     """
-    named = _TRACE.fullmatch(statement)
-    assert named is not None
+    named = _TRACE.fullmatch(statement.strip())
+    if named is None:
+        raise SqlError("write TRACE TABLE, TRACE TABLE WHERE CONDITION, or TRACE 'TOPIC:PARTITION:OFFSET'")
     try:
         if named["record"] is not None:
             return _of_record(home, named["record"])

@@ -6,6 +6,20 @@ from difflib import SequenceMatcher
 _SHOWN = 5
 
 
+def unknown_table(name: str, existing: Collection[str]) -> str:
+    """What to say of a table that there is not.
+
+    Example:
+        >>> unknown_table("gold.delay", ["silver.clicks", "gold.delays"])
+        'there is no table gold.delay; the tables are silver.clicks, gold.delays'
+        >>> unknown_table("gold.delay", [])
+        'there is no table gold.delay: there are no tables yet'
+    """
+    if not existing:
+        return f"there is no table {name}: there are no tables yet"
+    return f"there is no table {name}; the tables are {nearest(name, existing)}"
+
+
 def nearest(name: str, existing: Collection[str]) -> str:
     """The existing names, for a message about one that does not exist: all of a few, else those most like it.
 
