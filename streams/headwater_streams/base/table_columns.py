@@ -90,7 +90,7 @@ COUNTS_DESCRIPTIONS: Mapping[str, str] = {
     "topic": "The topic.",
     "bucket": "When the bucket begins.",
     "bucket_ms": "How wide it is, in milliseconds.",
-    "tier": "`producer`, `broker`, `mirror`, `input`, `table`, `quarantine`, `late` or `duplicate`.",
+    "tier": "`producer`, `appended`, `broker`, `mirror`, `input`, `table`, `quarantine`, `late` or `duplicate`.",
     "place": "The producer, table or cluster; empty for the brokers.",
     "records": "How many records of the bucket the tier saw.",
     "open": "How many it may still see.",
@@ -101,6 +101,38 @@ COUNTS_DESCRIPTIONS: Mapping[str, str] = {
     "offsets": "Of the tier `broker`: the offsets of the bucket's records; the end is exclusive.",
 }
 """Of `audit.counts`."""
+
+RESULTS_DESCRIPTIONS: Mapping[str, str] = {
+    "at": "When.",
+    "job": "The job; NULL where a suite judged a version of a table.",
+    "table": "The table.",
+    "check": "The check, or the expectation of a suite.",
+    "outcome": "`held`, `within` or `broken`.",
+    "action": "What the check does: `quarantine`, `drop`, `fail` or `warn`.",
+    "kind": "What was judged: a `batch` that was committed, one that a check `stopped`, a version by a `suite`, or the rows "
+    "of a `backfill`.",
+    "generation": "The job's generation.",
+    "batch": "The batch.",
+    "version": "The version of the table that has the batch, or that was judged.",
+    "judged": "How many rows were judged.",
+    "failed": "How many of them failed.",
+    "observed": "What was seen, in a few words; empty where the numbers say it all.",
+    "values": "What a rule measured, for later batches to be compared with.",
+    "sample": "Some of the rows that failed: `TOPIC:PARTITION:OFFSET`, a key, or in a suite the row as JSON.",
+    "ranges": "The offsets that the batch read; the end is exclusive.",
+}
+"""Of `quality.results`."""
+
+DISCARDED_DESCRIPTIONS: Mapping[str, str] = {
+    "table": "The table whose quarantine has the record.",
+    "topic": "The record's topic.",
+    "partition": "Its partition.",
+    "offset": "Its offset.",
+    "checks": "What rejected it.",
+    "why": "What `--because` said.",
+    "at": "When it was discarded.",
+}
+"""Of `quality.discarded`."""
 
 SEEN_DESCRIPTIONS: Mapping[str, str] = {
     "job": "The job.",

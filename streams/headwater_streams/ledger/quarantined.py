@@ -23,7 +23,7 @@ from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.storage.home import Home
 
 DISCARDED_TABLE = "quality.discarded"
-_DISCARDED = pa.schema(
+DISCARDED_SCHEMA = pa.schema(
     [
         ("table", pa.string()),
         ("topic", pa.string()),
@@ -178,6 +178,6 @@ def discard(home: Home, table: str, rows: Sequence[Mapping[str, Any]], why: str,
         for (topic, partition, offset), row in new.items()
     ]
     if not has_versions(path):
-        write_deltalake(str(path), _DISCARDED.empty_table(), mode="ignore")
-    write_deltalake(opened_table(path), pa.Table.from_pylist(noted, schema=_DISCARDED), mode="append")
+        write_deltalake(str(path), DISCARDED_SCHEMA.empty_table(), mode="ignore")
+    write_deltalake(opened_table(path), pa.Table.from_pylist(noted, schema=DISCARDED_SCHEMA), mode="append")
     return len(noted)

@@ -9,10 +9,11 @@ from docs_reference.markdown import code, plain, table
 from headwater_streams.base import table_columns as described
 from headwater_streams.delta.scd_target import CHANGES, DELETED, ScdTarget
 from headwater_streams.delta.side import late_schema, quarantine_schema
-from headwater_streams.ledger import copy
+from headwater_streams.ledger import copy, quarantined
 from headwater_streams.ledger.counts import store
 from headwater_streams.ledger.log import LEDGER_TABLE
 from headwater_streams.operators.dedup import memory
+from headwater_streams.quality import results
 from headwater_streams.runtime.progress import PROGRESS_TABLE
 from headwater_streams.runtime.progress import SCHEMA as PROGRESS_SCHEMA
 from headwater_streams.sources.coordinates import (
@@ -69,6 +70,8 @@ def library_tables() -> Mapping[str, tuple[Any, Mapping[str, str]]]:
         PROGRESS_TABLE: (PROGRESS_SCHEMA, described.PROGRESS_DESCRIPTIONS),
         memory.SEEN_TABLE: (memory.SCHEMA, described.SEEN_DESCRIPTIONS),
         store.COUNTS_TABLE: (store.SCHEMA, described.COUNTS_DESCRIPTIONS),
+        results.RESULTS_TABLE: (results.SCHEMA, described.RESULTS_DESCRIPTIONS),
+        quarantined.DISCARDED_TABLE: (quarantined.DISCARDED_SCHEMA, described.DISCARDED_DESCRIPTIONS),
     }
 
 
