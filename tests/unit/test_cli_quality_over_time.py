@@ -26,12 +26,12 @@ def ran(home, capsys, *arguments):
     return status, output.out, output.err
 
 
-def judged(home, *outcomes, check="set"):
+def judged(home, *outcomes, check="set", table=TABLE):
     for batch, outcome in enumerate(outcomes):
         failed = 0 if outcome == "held" else 2
         result = CheckResult(check=check, outcome=outcome, action="warn", judged=10, failed=failed)
         at_ms = int(time.time() * 1000) - 1000 * (len(outcomes) - batch)
-        append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table=TABLE, job="j", batch=batch), [result]))
+        append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table=table, job="j", batch=batch), [result]))
 
 
 def quarantined(home):
@@ -87,6 +87,24 @@ def test_show_has_what_each_check_came_to_last(home, capsys):
     assert (status, "there is no result of silver.none yet" in err) == (2, True)
 
 
+def test_checks_of_what_comes_into_a_table_are_shown_with_its_own(home, capsys):
+    ingest = f"{TABLE}__ingest_clicks"
+    for table in (TABLE, ingest, f"{TABLE}__late"):
+        write_deltalake(str(home.table(table)), pa.table({"carrier": ["AA"]}))
+    judged(home, "held", check="volume")
+    judged(home, "broken", check="has_carrier", table=ingest)
+    judged(home, "held", check="x", table="silver.other")
+    status, out, _ = ran(home, capsys, "quality", "history", TABLE)
+    assert status == 1, "of a job with state, most checks are of its ingest table"
+    assert [line.split()[:2] for line in out.splitlines()[2:]] == [[TABLE, "volume"], [ingest, "has_carrier"]]
+    _, out, _ = ran(home, capsys, "quality", "history", TABLE, "--json")
+    assert sorted(row["table"] for row in json.loads(out)) == [TABLE, ingest]
+    status, out, _ = ran(home, capsys, "quality", "show", TABLE)
+    assert status == 0
+    assert f"batch 0 of {ingest}" in out
+    assert ran(home, capsys, "quality", "history", TABLE, "--check", "has_carrier")[0] == 1
+
+
 def test_history_of_nothing_says_so(home, capsys):
     status, out, err = ran(home, capsys, "quality", "history")
     assert (status, out) == (0, "")
@@ -117,7 +135,7 @@ def test_history_of_a_table_without_results_says_so(home, capsys):
     judged(home, "held")
     for arguments in (("silver.unjudged",), (TABLE, "--check", "set", "--days", "0")):
         status, _, err = ran(home, capsys, "quality", "history", *arguments)
-        assert (status, "no check has a result of that time" in err) == (0, True)
+        assert (status, "no check has a result of the last " in err) == (0, True)
 
 
 def test_suggest_writes_a_suite_and_does_not_overwrite_one(home, capsys, tmp_path):

@@ -43,7 +43,7 @@ BatchCheckOption = Annotated[
 
 @app.callback()
 def _quality() -> None:
-    """Run checks and expectation suites over a table.
+    """Judge tables by checks, and show how each check did over time.
 
     \b
     Example:
@@ -149,7 +149,9 @@ def show(
 
     damaged: list[DamagedFileError] = []
     results = stored_results(home, table, damaged.append)
-    last = newest(Home(home), table) if table and not json_output else []
+    last = []
+    if table and not json_output:
+        last = [row for name in _with_parts(Home(home), table) if name for row in newest(Home(home), name)]
     if table and not (results or last or damaged):
         raise UsageError(f"there is no result of {table} yet: headwater quality run {table}")
     if json_output:
@@ -172,7 +174,7 @@ def show(
         empty=f"no suite of {table or 'any table'} has run yet: headwater quality run {table or 'TABLE'}",
     )
     if last:
-        _print_newest(last)
+        _print_newest(last, table)
     if table and results:
         _print_result(results[-1])
     elif results:
@@ -249,8 +251,9 @@ def history(
 ) -> None:
     """Draw each check over time: of jobs' batches, of those that a check stopped, and of suites.
 
-    A dot is a result that held, a bar has the share of rows that failed, and a cross is broken. All results are rows
-    of quality.results. Exit status 0: the newest result of each holds, 1: one is broken.
+    A dot is a result that held, a bar has the share of rows that failed, and a cross is broken. Of a job that keeps
+    state, checks of what comes in are judged of its ingest table, which is shown with its own. All results are rows of
+    quality.results. Exit status 0: the newest result of each holds, 1: one is broken.
 
     \b
     Examples:
@@ -267,13 +270,19 @@ def history(
     from headwater_streams.storage.home import Home
 
     since = datetime.now(UTC) - timedelta(days=days)
-    found = trends(for_trends(Home(home), COLUMNS, table=table, check=check, since=since))
+    names = _with_parts(Home(home), table)
+    found = [
+        each
+        for name in names
+        for each in trends(for_trends(Home(home), COLUMNS, table=name, check=check, since=since))
+    ]
     if not found:
         _require_known(Home(home), table, check)
     if html is not None:
         write_text(html, page(found, f"Checks of {table or 'all tables'}, {days:g} days"))
     if json_output:
-        rows = read_history(Home(home), table=table, check=check, since=since).to_pylist()
+        kept = (read_history(Home(home), table=name, check=check, since=since) for name in names)
+        rows = sorted((row for each in kept for row in each.to_pylist()), key=lambda row: row["at"])
         print_json([{**row, "at": row["at"].isoformat()} for row in rows])
     else:
         print_table(
@@ -282,12 +291,20 @@ def history(
                 (each.table, each.check, spark_line(each), each.results, each.broken, _last_of(each))
                 for each in found
             ],
-            empty="no check has a result of that time; a job with checks writes them, and headwater quality run",
+            empty=f"no check has a result of the last {days:g} days (--days); a job with checks writes them, and "
+            "headwater quality run",
         )
         if html is not None:
             print_line(f"as a page: {html}")
     if any(each.since is not None for each in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _with_parts(home: "Home", table: str | None) -> list[str | None]:
+    """A table, and those that its rows come through, where checks of what comes in are judged; None for all tables."""
+    from headwater_streams.base.target import is_part
+
+    return [table] if table is None else [table, *(each for each in home.tables() if is_part(each, table))]
 
 
 def _require_known(home: "Home", table: str | None, check: str | None) -> None:
@@ -298,9 +315,9 @@ def _require_known(home: "Home", table: str | None, check: str | None) -> None:
     """
     from headwater_streams.quality.results import history as read_history
 
-    kept = read_history(home, table=table, columns=["table", "check"])
-    tables, checks = ({*kept[name].to_pylist()} for name in ("table", "check"))
-    if table is not None and not tables and table not in (existing := home.tables()):
+    kept = [read_history(home, table=name, columns=["check"]) for name in _with_parts(home, table)]
+    checks = {check for each in kept for check in each["check"].to_pylist()}
+    if table is not None and not checks and table not in (existing := home.tables()):
         raise UsageError(unknown_table(table, existing))
     if check is not None and check not in checks:
         whose = f" of {table}" if table else ""
@@ -308,8 +325,8 @@ def _require_known(home: "Home", table: str | None, check: str | None) -> None:
         raise UsageError(f"no check {check}{whose} has had a result; those that had one: {there}")
 
 
-def _print_newest(rows: "Sequence[Mapping[str, Any]]") -> None:
-    """What each check of a table came to last, with some of the rows at fault."""
+def _print_newest(rows: "Sequence[Mapping[str, Any]]", table: str | None) -> None:
+    """What each check of a table, and of those before it, came to last, with some of the rows at fault."""
     from headwater_streams.quality.results import place_of
 
     marks = {"held": "✓", "within": "·", "broken": "✗"}
@@ -324,7 +341,7 @@ def _print_newest(rows: "Sequence[Mapping[str, Any]]") -> None:
                 row["failed"],
                 row["observed"] or None,
                 ", ".join(row["sample"] or ()) or None,
-                place_of(row),
+                place_of(row) + ("" if row["table"] == table else f" of {row['table']}"),
                 f"{row['at']:%Y-%m-%d %H:%M:%S}",
             )
             for row in rows
