@@ -33,6 +33,14 @@ def test_root_misspelt_verb_of_a_group_names_the_nearest(capsys: pytest.CaptureF
     )
 
 
+def test_up_with_the_port_of_a_registry_that_is_not_asked_for_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", "--registry-port", "8085", "--home", str(tmp_path / "home")]) == 2
+    assert "--registry-port is of the registry that --registry starts" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
 def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
     reached = []
     before = signal.signal(

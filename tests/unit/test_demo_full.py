@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import main
 from headwater.demo.alarms import CHECK, WATCHED, Alarms, outcome_differences
 from headwater.demo.events import DEPARTURES, WEATHER, ReplaySpec, plan_replay
 from headwater.demo.flights import read_month
 from headwater.demo.reports import Reports, schema
 from headwater.demo.weather import read_weather
+from headwater.errors import EXIT_DEPENDENCY
 from headwater_streams.storage.home import Home
 
 
@@ -17,6 +19,15 @@ def _told(path: Path, *news: tuple[str, str]) -> Alarms:
     lines = [json.dumps({"table": table, "check": CHECK, "state": state}) for table, state in news]
     path.write_text("".join(f"{line}\n" for line in lines))
     return Alarms(Home(path.parent), path)
+
+
+def test_demo_full_without_the_packages_of_the_registry_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headwater.cli.demo.find_spec", lambda _: None)
+    assert main(["demo", "--full", "--home", str(tmp_path / "home")]) == EXIT_DEPENDENCY
+    assert "needs uvicorn: run pip install 'headwater[registry]'" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
 
 
 def test_alarms_of_each_check_once_broken_and_once_well_are_as_they_should_be(tmp_path: Path) -> None:

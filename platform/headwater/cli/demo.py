@@ -1,6 +1,7 @@
 """`headwater demo`: a month of flights, from events to proved tables."""
 
 import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from headwater.cli._common import (
     print_line,
     progress_console,
 )
-from headwater.errors import EXIT_FAILED
+from headwater.errors import EXIT_FAILED, DependencyError
 
 
 def demo(
@@ -70,6 +71,7 @@ def demo(
 
     kind = Demo
     if full:
+        _require_registry()
         from headwater.demo.full import FullDemo
 
         kind = FullDemo
@@ -82,3 +84,16 @@ def demo(
     print_line(result.last_line, file=sys.stderr if json_output else sys.stdout, flush=True)
     if not result.ok:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _require_registry() -> None:
+    """Sees to it that the registry can be served, before clusters and Spark are started for nothing.
+
+    Raises:
+        DependencyError: A package of the extra is not there.
+    """
+    missing = [name for name in ("uvicorn", "avro") if find_spec(name) is None]
+    if missing:
+        raise DependencyError(
+            f"headwater demo --full needs {missing[0]}: run pip install 'headwater[registry]'"
+        )

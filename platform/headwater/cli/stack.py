@@ -19,7 +19,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.config import load_settings
-from headwater.errors import EXIT_FAILED
+from headwater.errors import EXIT_FAILED, UsageError
 from headwater.running.mirrors import MIRROR_COLUMNS, mirror_problems, mirror_rows, saved_mirrors
 from headwater.stack.disks import disk_problem, lost_records, offline_partitions
 from headwater.stack.local import (
@@ -114,6 +114,10 @@ def up(
         "stack.registry_port": registry_port,
     }
     loaded = load_settings(os.environ, flags)
+    if registry_port is not None and not loaded.settings.stack.registry:
+        raise UsageError(
+            "--registry-port is of the registry that --registry starts: add that, or leave it out"
+        )
     spec = stack_spec(loaded.settings, (data or data_dir(home)).absolute(), assignments or ())
     if foreground:
         absent = absent_brokers(spec.data, spec.broker_ids)
