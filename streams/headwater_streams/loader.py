@@ -14,6 +14,7 @@ from types import ModuleType
 
 from pyspark import cloudpickle
 
+from headwater_streams.base.check import InvalidCheckError
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.names import folded
 from headwater_streams.plan.job import Job, bind, declared, declared_as, is_job
@@ -215,7 +216,7 @@ def _import(where: str, path: Path | None) -> ModuleType:
             return _import_file(path)
         sys.modules.pop(where, None)
         return importlib.import_module(where)
-    except JobDefinitionError as error:
+    except (JobDefinitionError, InvalidCheckError) as error:
         raise JobDefinitionError(f"{where}{_line_in(where, error)}: {error}") from error
     except SyntaxError as error:
         raise JobDefinitionError(f"{error.filename}, line {error.lineno}: {error.msg}") from error

@@ -258,6 +258,24 @@ def test_trace_prints_the_records_themselves(
     assert "rejected in silver.flights__quarantine: has_carrier: carrier IS NOT NULL" in out
 
 
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("nope = 1", 'column "nope" not found'),
+        ("delay >", "syntax error"),
+        ("carrier = 5", "Conversion Error"),
+    ],
+)
+def test_trace_of_rows_by_a_wrong_condition_says_what_is_wrong_with_it(
+    running: RunningBroker, home: Home, capsys: pytest.CaptureFixture[str], where: str, message: str
+) -> None:
+    assert run(running, home, "trace", TABLE, "--where", where) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"headwater: --where {where}: ")
+    assert message in error
+    assert "LINE" not in error, "of a statement that nobody typed"
+
+
 def test_trace_in_python_is_what_the_command_prints(home: Home) -> None:
     (row,) = trace.rows(TABLE, where="carrier = 'DL'", home=home.root)
     assert [str(each) for each in trace.records_of(row)] == ["flights:0:1"]

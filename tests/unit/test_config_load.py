@@ -100,6 +100,10 @@ def test_load_spark_settings_keep_their_names(conf: Path) -> None:
             "[stack]\ncoordinator = 'paxos'\n",
             "conf/headwater.toml line 2: stack.coordinator is 'paxos': input should be 'zookeeper' or 'memory'",
         ),
+        (
+            "[quality]\nalarm_webhook = 'hooks.example.org/secret'\n",
+            "conf/headwater.toml line 2: quality.alarm_webhook: give an address that begins with http:// or https://",
+        ),
     ],
 )
 def test_load_a_mistake_in_a_file_names_the_line_and_the_nearest_key(

@@ -78,6 +78,13 @@ def test_rule_that_cannot_be_meant_is_refused_with_a_sentence(make, named):
         make()
 
 
+def test_rule_that_there_is_not_is_told_with_its_like():
+    with pytest.raises(
+        AttributeError, match=r"hw\.expect has no rule 'notnull'; it has not_null, null_share"
+    ):
+        _ = expect.notnull  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("rule", "action"),
     [

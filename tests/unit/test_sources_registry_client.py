@@ -127,5 +127,6 @@ def test_a_file_that_is_none_is_named(login: dict[str, str], tmp_path: Path) -> 
     file = tmp_path / "x.pem"
     file.write_text("no PEM", encoding="utf-8")
     given = RegistryLogin(**{name: value.format(file) for name, value in login.items()})
-    with pytest.raises(ValueError, match=r"\.pem cannot be used for TLS: "):
+    (setting,) = login
+    with pytest.raises(ValueError, match=rf"registry\.{setting}: .*\.pem cannot be used for TLS: "):
         RegistryClient("https://r", login=given)

@@ -55,6 +55,14 @@ WRONG = {
         _HEAD + '@hw.job(target=hw.delta("silver"))\ndef one(clicks):\n    return clicks\n',
         "schema.table",
     ),
+    "rule that cannot be meant": (
+        _HEAD + "has_key = hw.expect.unique()\n",
+        r"jobs\.py, line 4: unique: give the columns of the key",
+    ),
+    "rule that there is not": (
+        _HEAD + "has_key = hw.expect.uniqe('who')\n",
+        r"jobs\.py, line 4: .*hw\.expect has no rule 'uniqe'; it has unique, ",
+    ),
     "module that gives up": (
         "import sys\nsys.exit('set REGION')\n",
         r"jobs\.py, line 2: SystemExit: set REGION",

@@ -1,5 +1,6 @@
 """`headwater trace`: the records of a row, and the rows of a record, through every job in between."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headwater_streams.ledger.trace import Place, Step, TracedRow
 
 _MOST_ROWS = 10
+_OF_A_CONDITION, _LINE = re.compile(r"\w+ Error: "), "\n\nLINE "
 
 
 def trace(
@@ -71,6 +73,7 @@ def trace(
       headwater trace silver.departures --where "delay > 600" --json
     """
     from headwater import trace as traces
+    from headwater.sql.errors import SqlError
     from headwater_streams.ledger.trace import Place
 
     if not home.is_dir():
@@ -82,7 +85,13 @@ def trace(
         steps = traces.record(what, most=most, home=home)
         _print_record(home, bootstrap, place, steps, records=records, json_output=json_output)
         return
-    rows = traces.rows(what, where=where, limit=limit + 1, most=most, home=home)
+    try:
+        rows = traces.rows(what, where=where, limit=limit + 1, most=most, home=home)
+    except SqlError as error:
+        if where is None or _OF_A_CONDITION.match(str(error)) is None:
+            raise
+        # What follows is the line of a statement that the person did not type.
+        raise UsageError(f"--where {where}: {str(error).partition(_LINE)[0]}") from error
     _print_rows(
         home, bootstrap, rows[:limit], more=len(rows) > limit, records=records, json_output=json_output
     )

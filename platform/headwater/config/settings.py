@@ -27,6 +27,12 @@ def _decimal(value: object) -> object:
         raise PydanticCustomError("float_parsing", "input should be a valid number") from None
 
 
+def _address(value: object) -> object:
+    if isinstance(value, str) and value and not value.startswith(("http://", "https://")):
+        raise PydanticCustomError("address", "give an address that begins with http:// or https://")
+    return value
+
+
 Whole = Annotated[int, BeforeValidator(_whole)]
 Decimal = Annotated[float, BeforeValidator(_decimal), Field(allow_inf_nan=False)]
 
@@ -93,7 +99,7 @@ class QualitySettings(_Section):
     every_minutes: Annotated[Decimal, Field(ge=0)] = 0
     after_commits: Annotated[Whole, Field(ge=0)] = 0
     alarm_command: str = ""
-    alarm_webhook: Annotated[str, Field(pattern=r"^$|^https?://", repr=False)] = ""
+    alarm_webhook: Annotated[str, BeforeValidator(_address), Field(repr=False)] = ""
 
 
 class ClientSettings(_Section):

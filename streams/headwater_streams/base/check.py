@@ -102,7 +102,8 @@ class Check:
             )
         if level == "batch" and at_most is not None:
             raise InvalidCheckError(
-                f"check {name!r}: at_most= is of checks of rows; this one judges the batch"
+                f"check {name!r}: at_most= is of checks of rows, and this one judges the batch; the rules unique and "
+                "null_share have an at_most= of their own"
             )
         try:
             bound = None if at_most is None else AtMost.of(at_most)

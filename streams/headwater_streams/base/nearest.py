@@ -33,4 +33,5 @@ def nearest(name: str, existing: Collection[str]) -> str:
         return ", ".join(existing)
     lowered = name.lower()
     by_likeness = sorted(existing, key=lambda each: -SequenceMatcher(None, lowered, each.lower()).ratio())
-    return f"{', '.join(by_likeness[:_SHOWN])} and {len(existing) - _SHOWN:,} others"
+    more = len(existing) - _SHOWN
+    return f"{', '.join(by_likeness[:_SHOWN])} and {more:,} {'other' if more == 1 else 'others'}"

@@ -8,6 +8,9 @@ is a check of its own. (A condition that a person writes in SQL fails where it i
 A rule that compares a batch with earlier ones holds until it has seen enough of them, and says so.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from headwater_streams.base.nearest import nearest
 from headwater_streams.quality.rules.keys import references, unique
 from headwater_streams.quality.rules.measured import drift, fresh, volume
 from headwater_streams.quality.rules.rows import (
@@ -38,3 +41,9 @@ __all__ = [
     "unique",
     "volume",
 ]
+
+if not TYPE_CHECKING:  # which would take any name for one of these
+
+    def __getattr__(name: str) -> NoReturn:
+        """A rule that there is not is told with those that there are."""
+        raise AttributeError(f"hw.expect has no rule {name!r}; it has {nearest(name, __all__)}")

@@ -51,14 +51,15 @@ class RegistryLogin:
         Raises:
             ValueError: A file is none of that kind.
         """
-        file = self.ssl_ca_location
+        setting, file = "ssl_ca_location", self.ssl_ca_location
         try:
             context = ssl.create_default_context(cafile=file or None)
             if self.ssl_certificate_location:
-                file = self.ssl_certificate_location
+                setting, file = "ssl_certificate_location", self.ssl_certificate_location
                 context.load_cert_chain(file, self.ssl_key_location or None, self.ssl_key_password)
         except (OSError, ValueError) as error:  # an SSLError is an OSError
-            raise ValueError(f"{file} cannot be used for TLS: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise ValueError(f"registry.{setting}: {file} cannot be used for TLS: {why}") from error
         return context
 
 
