@@ -159,7 +159,7 @@ def show(
         [
             (
                 f"{row['_topic']}:{row['_partition']}:{row['_offset']}",
-                row["_timestamp"],
+                None if row["_timestamp"] is None else f"{row['_timestamp']:%Y-%m-%d %H:%M:%S}",
                 row["_check"],
                 row["_reason"],
                 _text(row.get("_raw")),

@@ -109,8 +109,8 @@ RESULTS_DESCRIPTIONS: Mapping[str, str] = {
     "check": "The check, or the expectation of a suite.",
     "outcome": "`held`, `within` or `broken`.",
     "action": "What the check does: `quarantine`, `drop`, `fail` or `warn`.",
-    "kind": "What was judged: a `batch` that was committed, one that a check `stopped`, a version by a `suite`, or the rows "
-    "of a `backfill`.",
+    "kind": "What was judged: a `batch` that was committed, one that a check `stopped`, a version by a `suite`, or the "
+    "rows of a `backfill`.",
     "generation": "The job's generation.",
     "batch": "The batch.",
     "version": "The version of the table that has the batch, or that was judged.",

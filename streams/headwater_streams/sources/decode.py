@@ -222,7 +222,7 @@ def _first_record() -> dict[str, Column]:
 
 def failing(rows: DataFrame, check: Check) -> Problem:
     """What is wrong with a row that fails a check, or for which the check raises."""
-    reason: Column | str = f"{check.name}: {check.expression}"
+    reason: Column | str = f"{check.name}: {check.text}"
     if may_raise(rows, check.expression):
         unknown = f"{reason} cannot be worked out"
         reason = F.when(raises(check.expression), F.lit(unknown)).otherwise(F.lit(reason))

@@ -54,6 +54,8 @@ def test_job_drops_bounds_and_counts_and_its_results_are_rows_of_a_table(spark, 
         "filtered": 1,
         "quarantined": 1,
     }
+    ((reason, _),) = driver.quarantined("silver.visits")
+    assert reason == "has_page: page is not NULL", "the rule's words, not its SQL"
     assert sorted(results(driver)) == [
         ("fast", "batch", "broken", 3, 1),
         ("has_page", "batch", "within", 5, 1),
