@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from headwater import __version__
+from headwater.cli._help import as_written
 from headwater.cli._numbers import read_strictly
 from headwater.errors import EXIT_CODES, EXIT_USAGE, DependencyError, UsageError
 
@@ -122,7 +123,7 @@ def load_verb(name: str) -> Any:
             f"headwater {name} needs {package}: run pip install 'headwater[{_EXTRA_OF[package]}]'"
         ) from error
     app = getattr(module, "app", None) or _app_of(name, getattr(module, name))
-    command = read_strictly(get_command(app))
+    command = as_written(read_strictly(get_command(app)))
     command.name = name
     # Completion is installed for `headwater`, not for one verb of it.
     command.params = [each for each in command.params if each.name not in _COMPLETION_OPTIONS]
