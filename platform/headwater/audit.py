@@ -37,7 +37,8 @@ def counts(
         grace: How long after its end a bucket counts as open.
         home: The home; by default `$HEADWATER_HOME`, else `.headwater`.
         bootstrap: The brokers, or a cluster of the settings; by default those of the home's running stack.
-        mirrors: Clusters of the settings that topics are mirrored into; the mirrored topics are audited, too.
+        mirrors: Clusters that topics are mirrored into, by their names in the settings or as brokers; their topics are
+            audited, too.
 
     Raises:
         JobDefinitionError: `bucket` or `grace` is no duration.
@@ -54,6 +55,6 @@ def counts(
         bucket_ms=round(parse_duration(bucket).total_seconds() * 1000),
         grace_ms=round(parse_duration(grace).total_seconds() * 1000),
         now_ms=lambda: round(time.time() * 1000),
-        mirrors=[clusters.named(each) for each in mirrors],
+        mirrors=[clusters.of_mirror(each) for each in mirrors],
     )
     return audit.run(topics)

@@ -55,8 +55,8 @@ def audit(
         list[str] | None,
         typer.Option(
             "--mirror",
-            metavar="CLUSTER",
-            help="A [cluster.NAME] of the settings that topics are mirrored into. May be repeated.",
+            metavar="HOST:PORT",
+            help="What topics are mirrored into: brokers, or a [cluster.NAME] of the settings. May be repeated.",
         ),
     ] = None,
     every_bucket: Annotated[

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.config import Settings, load_settings
-from headwater.config.clusters import default_cluster, named_cluster
+from headwater.config.clusters import address_of, default_cluster, named_cluster
 from headwater.errors import UsageError, UserError
 from headwater.stack.local import bootstrap_of, known_bootstrap
 from headwater_streams.base.errors import JobDefinitionError
@@ -62,6 +63,26 @@ class Clusters:
         if name not in self._named:
             self._named[name] = named_cluster(self._settings, name, environ_bundle=self._bundle)
         return self._named[name]
+
+    def of_mirror(self, text: str) -> KafkaCluster:
+        """A cluster that topics are mirrored into; it is never the unnamed one, whose topics may have the same names.
+
+        Args:
+            text: Its name in the settings, or its brokers. They stand for the cluster of the settings that has them,
+                and are the cluster's name where none has.
+
+        Raises:
+            UsageError: There is none of that name, or its settings are wrong.
+        """
+        if ":" not in text:
+            return self.named(text)
+        for name, client in self._settings.cluster.items():
+            if address_of(client, f"cluster.{name}") == text:
+                return self.named(name)
+        own_stack = known_bootstrap(self._home)
+        return replace(
+            default_cluster(self._settings, text, own_stack, environ_bundle=self._bundle), name=text
+        )
 
     def of(self, name: str) -> KafkaCluster:
         """A cluster by its name; an empty one means the default, whose brokers need not be known.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.errors import UsageError
-from headwater.running.counts_topic import CountsTopic, of_topic
+from headwater.running.counts_topic import CountsTopic, of_topic, shown_id
 from headwater_client.events import COUNTS_TOPIC
 from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.base.moments import iso
@@ -153,7 +153,7 @@ class CountsAudit:
         chosen = sorted(set(topics) or ((tables.keys() | named) & existing))
         looks = {topic: self._look(self._cluster, topic, told.newest_ms) for topic in chosen}
         told.read()
-        mirrored, audits = self._mirrored(chosen), list[TopicAudit]()
+        mirrored, audits = self._mirrored(looks), list[TopicAudit]()
         for topic in chosen:
             bare, look = self._cluster.bare(topic), looks[topic]
             claims = told.of(bare, look.log, earlier)
@@ -167,28 +167,42 @@ class CountsAudit:
             audits += [self._audit(cluster, there, Claims(), tables) for _, cluster, there in of_it]
         return audits
 
-    def _mirrored(self, topics: Sequence[str]) -> dict[str, list[tuple[MirrorFacts, KafkaCluster, _Look]]]:
+    def _mirrored(
+        self, origins: Mapping[str, _Look]
+    ) -> dict[str, list[tuple[MirrorFacts, KafkaCluster, _Look]]]:
         """The mirrors of topics: what each has by the offsets of its origin, where it is, and what is there."""
         found: dict[str, list[tuple[MirrorFacts, KafkaCluster, _Look]]] = {}
-        origin = cluster_id(self._cluster) if self._mirrors else None
-        bare = {self._cluster.bare(topic) for topic in topics}
-        for cluster in self._mirrors:
+        origin = cluster_id(self._cluster) if self._mirrors and origins else None
+        ids = {self._cluster.bare(topic): shown_id(look.topic_id) for topic, look in origins.items()}
+        for cluster in self._mirrors if origins else ():
             reader = MirrorReader(cluster)
             try:
+                existing = set(topic_names(cluster))
                 names = {
-                    name: each.topic for name, each in reader.newest().topics.items() if each.source == origin
+                    name: each.topic
+                    for name, each in reader.newest().topics.items()
+                    if each.source == origin
+                    and name in existing
+                    # Offsets of a topic that was made again have nothing to do with those that are mirrored.
+                    and ("" in (each.topic_id, ids.get(each.topic, "")) or each.topic_id == ids[each.topic])
                 }
                 looks = {
                     name: self._look(cluster, cluster.named(name))
                     for name, topic in names.items()
-                    if topic in bare
+                    if topic in ids
                 }
                 runs = reader.newest().runs  # a run is kept before its first record is written
             finally:
                 reader.close()
+            if not looks:
+                raise UsageError(
+                    f"{', '.join(origins)} is not mirrored from {self._cluster.bootstrap} into {cluster.name}; "
+                    f"what is: {', '.join(sorted(set(names.values()))) or 'nothing'}"
+                )
             for name, look in looks.items():
                 of_topic = {partition: each for (topic, partition), each in runs.items() if topic == name}
-                facts = mirror_facts(cluster.name, look.log, of_topic)
+                place = cluster.name if name == names[name] else cluster.named(name)
+                facts = mirror_facts(place, look.log, of_topic)
                 found.setdefault(names[name], []).append((facts, cluster, look))
         return found
 

@@ -10,7 +10,6 @@ from headwater_streams.sources.time_buckets import records_of
 from headwater_streams.sources.topic_metadata import partitions, topic_settings
 
 _APPENDED = 2  # librdkafka's TIMESTAMP_LOG_APPEND_TIME
-_AS_KAFKA_SHOWS_IDS = str.maketrans("+/", "-_")
 _SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 _LACKS_SETTINGS = (
     f"{COUNTS_TOPIC} loses counts by its retention, or does not show whose clock is wrong: headwater topics alter "
@@ -118,6 +117,10 @@ class CountsTopic:
 
 def of_topic(appended: Sequence[Appended], topic: str, topic_id: str | None) -> list[Appended]:
     """What brokers counted of one topic, and not of another one that had its name before."""
-    # librdkafka shows an id in base64 with + and /, Kafka and our broker with - and _.
-    same = {"", (topic_id or "").translate(_AS_KAFKA_SHOWS_IDS)}
+    same = {"", shown_id(topic_id)}
     return [each for each in appended if each.topic == topic and (topic_id is None or each.topic_id in same)]
+
+
+def shown_id(topic_id: str | None) -> str:
+    """A topic's id as Kafka and our broker show it: librdkafka has + and / for - and _; empty where there is none."""
+    return (topic_id or "").translate(str.maketrans("+/", "-_"))

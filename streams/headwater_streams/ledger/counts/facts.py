@@ -206,7 +206,7 @@ class MirrorFacts:
     """What a mirror of a topic holds.
 
     Attributes:
-        cluster: The cluster that it was mirrored to.
+        place: The cluster that it was mirrored to, with its topic there where that has another name.
         held: The offsets of the origin that it has, by the origin's partition.
         until: The offset of the origin up to which it was copied, by partition.
         since: The offset of the origin from which it was.
@@ -214,7 +214,7 @@ class MirrorFacts:
         is_compacted: Whether older records of a key are removed there.
     """
 
-    cluster: str
+    place: str
     held: Mapping[int, Held]
     until: Mapping[int, int]
     since: Mapping[int, int] = field(default_factory=dict)

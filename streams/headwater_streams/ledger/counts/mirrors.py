@@ -10,11 +10,11 @@ from headwater_streams.ledger.counts.stretches import Stretches, common, merged,
 from headwater_streams.sources.mirrored import Runs
 
 
-def mirror_facts(cluster: str, mirrored: TopicLog, runs: Mapping[int, Runs]) -> MirrorFacts:
+def mirror_facts(place: str, mirrored: TopicLog, runs: Mapping[int, Runs]) -> MirrorFacts:
     """What a mirror holds, by the offsets of its origin.
 
     Args:
-        cluster: The cluster that it was mirrored to.
+        place: The cluster that it was mirrored to, with its topic there where that has another name.
         mirrored: What is there.
         runs: What the mirror keeps of where each partition's records first stood.
     """
@@ -25,7 +25,7 @@ def mirror_facts(cluster: str, mirrored: TopicLog, runs: Mapping[int, Runs]) -> 
         held[partition] = Held(merged(pairs), more_than_once(pairs))
         until[partition], since[partition] = of_it.origin(end) or 0, of_it.origin(start) or 0
         unseen[partition] = merged(_at_origin(of_it, mirrored.unseen.get(partition, ())))
-    return MirrorFacts(cluster, held, until, since, unseen, mirrored.is_compacted)
+    return MirrorFacts(place, held, until, since, unseen, mirrored.is_compacted)
 
 
 def _at_origin(runs: Runs, offsets: Stretches) -> list[tuple[int, int]]:
@@ -63,7 +63,7 @@ def check_mirror(found: Findings, log: TopicLog, mirror: MirrorFacts) -> None:
             doubled[bucket][partition] = again
             counts[bucket] += size(common(pairs, held.offsets)) + size(again)
             unread[bucket] += size(minus(minus(pairs, [(0, until)] if until else []), held.offsets))
-    found.found("mirror", "missing", missing, [mirror.cluster])
-    found.found("mirror", "doubled", doubled, [mirror.cluster])
+    found.found("mirror", "missing", missing, [mirror.place])
+    found.found("mirror", "doubled", doubled, [mirror.place])
     for bucket, count in sorted(counts.items()):
-        found.counts.append(TierCount(log.topic, bucket, "mirror", mirror.cluster, count, unread[bucket]))
+        found.counts.append(TierCount(log.topic, bucket, "mirror", mirror.place, count, unread[bucket]))
