@@ -257,9 +257,10 @@ class JobRunner:
         self.queries.clear()
 
     def restart(self, name: str, *, interval_s: float = 1.0) -> None:
-        """Stops one job at a batch boundary and starts it again."""
-        self.queries[name].stop()
-        self._start(self._plan(name), once=False, interval_s=interval_s)
+        """Stops one job at a batch boundary and starts it again; one that waits to be started again is left to that."""
+        if name in self.queries:
+            self.queries[name].stop()
+            self._start(self._plan(name), once=False, interval_s=interval_s)
 
     @property
     def batches(self) -> dict[str, int]:

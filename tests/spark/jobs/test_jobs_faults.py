@@ -117,6 +117,44 @@ def test_job_broker_away_and_back_goes_on_by_itself(
     assert stage.audit() == ([], [])
 
 
+class EndingLease(NoLease):
+    """A lease whose session ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_over = self.is_released = False
+
+    def is_held(self) -> bool:
+        return not self.is_over
+
+    def release(self) -> None:
+        self.is_released = True
+
+
+@pytest.mark.story
+def test_job_whose_session_is_lost_claims_its_partitions_anew_and_goes_on(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    leases: list[EndingLease] = []
+
+    def lease(_: str) -> EndingLease:
+        leases.append(EndingLease())
+        return leases[-1]
+
+    stage.make()
+    stage.send(*range(10))
+    runner = JobRunner(stage.context, [JOB], lease=lease, restarts=SOON)
+    runner.start(interval_s=0.1)
+    watch_until(runner, lambda: len(stage.numbers()) == 10)
+    leases[0].is_over = True
+    stage.send(*range(10, 20))
+    watch_until(runner, lambda: len(stage.numbers()) == 20)
+    runner.stop()
+    assert "its session with the coordinator may be over" in caplog.text
+    assert [each.is_released for each in leases] == [True, True]
+    assert stage.numbers() == [*range(20)]
+    assert stage.audit() == ([], [])
+
+
 def test_job_broker_away_without_restarts_says_why(spark: SparkSession, tmp_path: Path) -> None:
     with broker(tmp_path / "data") as running:
         stage = Stage(spark, tmp_path / "home", running)
