@@ -415,7 +415,8 @@ def test_times_that_python_does_not_have_are_texts_in_traced_rows() -> None:
     """Such a time is often why a row is traced."""
     at = pa.array([0, 253_402_300_800_000_000, -62_135_596_800_000_001], pa.timestamp("us", "UTC"))
     day = pa.array([0, 3_000_000, -1_000_000], pa.date32())
-    first, after, before = rows_of(pa.table({"at": at, "day": day, "in": [[each] for each in at.to_numpy()]}))
+    nested = pa.ListArray.from_arrays(pa.array(range(4), pa.int32()), at)
+    first, after, before = rows_of(pa.table({"at": at, "day": day, "nested": nested}))
     assert (first["at"], first["day"].isoformat()) == (datetime(1970, 1, 1, tzinfo=UTC), "1970-01-01")
     assert after["at"].startswith("10000-01-01 00:00:00")
     assert after["day"].startswith("10183-")
