@@ -94,9 +94,12 @@ class Avro:
         except Exception as error:
             raise JobDefinitionError(f"hw.avro: writer {number}: {_cause(error)}") from error
         try:
-            by_writers_units(self.schema, writer)
+            for schema in by_writers_units(self.schema, writer):
+                wider(schema, ints=True)
         except ValueError as error:
             reasons = [*reasons, str(error)]
+        except RecursionError:
+            reasons = [*reasons, "it is nested too deeply"]
         if reasons:
             raise JobDefinitionError(
                 f"hw.avro: what writer {number} wrote cannot be read as the schema: {'; '.join(reasons)}"
@@ -232,22 +235,29 @@ class AvroReader:
         reader = wider(form.schema, ints=ints)
         if not form.has_header:
             return _from_avro(raw, reader, reader)
-        record = F.substring(raw, F.lit(HEADER_BYTES + 1), F.octet_length(raw))
         empty = SparkSession.active().range(0).select(_from_avro(F.lit(b""), reader, reader).alias("value"))
         nothing = empty.schema["value"].dataType
-        value = F.lit(None).cast(nothing)
+        value = F.when(F.lit(False), F.lit(None).cast(nothing))
+        # Side by side: of hundreds of writers, one within the other, Spark's planner would find no end.
         for name, writer in self._writers.items():
             if writer is not None:
-                here = self._guid == name
-                if isinstance(name, int):
-                    here = _has_header(raw) & (_id(raw) == name)
-                    # To look into the headers of every record costs; where none had a GUID yet, nobody has to.
-                    here = here & self._guid.isNull() if self._has_guids else here
-                as_read, written = by_writers_units(form.schema, writer)
-                own = record if isinstance(name, int) else raw
-                read = _from_avro(own, wider(written, ints=ints), wider(as_read, ints=ints))
-                value = F.when(here, read.try_cast(nothing)).otherwise(value)
+                value = value.when(self._is_of(name), self._read_by(name, writer, ints).try_cast(nothing))
         return value
+
+    def _is_of(self, name: int | str) -> Column:
+        """Whether a value is of a schema."""
+        if isinstance(name, str):
+            return self._guid == name
+        here = _has_header(self._raw) & (_id(self._raw) == name)
+        # To look into the headers of every record costs; where none had a GUID yet, nobody has to.
+        return here & self._guid.isNull() if self._has_guids else here
+
+    def _read_by(self, name: int | str, writer: str, ints: bool) -> Column:
+        """The record of a value of a schema, read as the job's."""
+        as_read, written = by_writers_units(self._form.schema, writer)
+        behind = F.substring(self._raw, F.lit(HEADER_BYTES + 1), F.octet_length(self._raw))
+        own = behind if isinstance(name, int) else self._raw
+        return _from_avro(own, wider(written, ints=ints), wider(as_read, ints=ints))
 
 
 def _is_no_text(kind: T.DataType, value: Column) -> Column | None:
@@ -304,11 +314,14 @@ def _record_schema(text: str) -> str:
     """
     try:
         value: Any = json.loads(text)
+        line = json.dumps(value, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise JobDefinitionError(f"hw.avro: the schema is not JSON: {error}") from error
+    except RecursionError as error:
+        raise JobDefinitionError("hw.avro: the schema is nested too deeply") from error
     if not isinstance(value, dict) or value.get("type") != "record" or not value.get("fields"):
         raise JobDefinitionError("hw.avro: the schema is not a record's with fields, so it has no columns")
-    return json.dumps(value, separators=(",", ":"))
+    return line
 
 
 def _cause(error: BaseException) -> str:

@@ -278,6 +278,32 @@ def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None
     assert asked == [1, 3, 2]
 
 
+def test_avro_of_hundreds_of_writers_is_read(decode: Decode) -> None:
+    def writer(number: int) -> str:
+        return record(("carrier", "string"), (f"f{number}", "int"), ("delay", ["null", "int"]))
+
+    declared = hw.topic("t", format=hw.avro(READER, writers=writer))
+    values = [wire(number, b"\x04DL" + zigzag(number) + b"\x02\x12") for number in range(300)]
+    assert decode(declared, values) == [(("DL", 9), None)] * 300
+
+
+def test_avro_bytes_that_look_like_ids_are_not_all_asked_for(
+    decode: Decode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater_streams.sources.avro_value._MOST_ASKED", 5)
+    asked: list[int] = []
+
+    def registry(number: int) -> str:
+        asked.append(number)
+        return {1: FLIGHT}[number]
+
+    declared = hw.topic("t", format=hw.avro(READER, writers=registry))
+    values = [wire(1, NEW)] * 3 + [wire(1_000_000 + number, NEW) for number in range(50)] + [wire(1, NEW)]
+    found = decode(declared, values, values[:1])
+    assert [place for place, (row, _) in enumerate(found) if row] == [0, 1, 2, 53, 54]
+    assert len(asked) == 5
+
+
 def test_avro_schema_that_comes_behind_its_values_is_asked_for_again(
     decode: Decode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,7 +339,11 @@ def test_avro_registry_that_does_not_answer_is_a_fault_that_passes(decode: Decod
 def test_avro_schema_of_a_registry_that_cannot_be_read_is_a_reason_for_quarantine(
     decode: Decode, caplog: pytest.LogCaptureFixture
 ) -> None:
+    deep: object = "int"
+    for _ in range(900):
+        deep = {"type": "array", "items": deep}
     poison = {
+        0: record(("carrier", "string"), ("more", deep)),
         1: '{"type": "string"}',
         2: "{no json",
         3: record(("carrier", "int"), ("delay", "int")),
@@ -327,7 +357,8 @@ def test_avro_schema_of_a_registry_that_cannot_be_read_is_a_reason_for_quarantin
     assert decode(declared, values) == [*[(None, told.format(n)) for n in poison], (("DL", 9), None)]
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == len(poison)
-    assert warned[0] == (
+    assert "nested too deeply" in warned[0]
+    assert warned[1] == (
         "values with the schema 1 go to quarantine: hw.avro: the schema is not a record's with fields, so it has no "
         "columns"
     )
