@@ -84,7 +84,9 @@ def _as_if(declared: Any, schemas: Mapping[str, Mapping[str, Any]]) -> Any:
     return replace(declared, format=replace(form, ask=ask))
 
 
-def _answer(ask: Ask, subject: str, schema: Mapping[str, Any], method: str, *path: str, **query: Any) -> Any:
+def _answer(
+    ask: Ask, subject: str, schema: Mapping[str, Any], method: str, /, *path: str, **query: Any
+) -> Any:
     """What a registry would answer if the schema were the newest version of the subject."""
     place = ("subjects", subject, "versions")
     if path == (*place, "latest"):
