@@ -40,9 +40,9 @@ def carry_out(state: State, change: Change) -> object:
 
 
 def register(
-    state: State, subject: str, text: str, *references: Reference, **extra: dict[str, object]
+    state: State, subject: str, text: str, *references: Reference, **contract: dict[str, object]
 ) -> SchemaValue:
-    schema = SchemaText(text=text, references=references, extra=extra)
+    schema = SchemaText(text=text, references=references, contract=contract)
     answer = carry_out(state, decisions.register(state, subject, schema))
     assert isinstance(answer, SchemaValue)
     return answer
@@ -198,17 +198,20 @@ def test_a_version_without_rules_has_those_of_the_one_before() -> None:
     assert decisions.lookup(state, "s", SchemaText(text=PLAIN)) == first
     assert register(state, "s", PLAIN) == first
     second = register(state, "s", wider(',"default":0'))
-    assert second.schema.extra == first.schema.extra
+    assert second.schema.contract == first.schema.contract
     other = register(
         state, "s", PLAIN, ruleSet={"domainRules": []}, metadata={"properties": {"owner": "web"}}
     )
-    assert (other.version, other.schema.extra["metadata"]) == (3, {"properties": {"owner": "web"}})
+    assert (other.version, other.schema.contract["metadata"]) == (3, {"properties": {"owner": "web"}})
     carry_out(state, settings.set_config(state, "s", {"overrideRuleSet": ENCRYPT}))
     carry_out(
         state, settings.set_config(state, "s", {"defaultMetadata": {"properties": {"owner": "-", "a": "b"}}})
     )
     fourth = register(state, "s", PLAIN, metadata={"properties": {"owner": "web"}})
-    assert fourth.schema.extra == {"metadata": {"properties": {"owner": "web", "a": "b"}}, "ruleSet": ENCRYPT}
+    assert fourth.schema.contract == {
+        "metadata": {"properties": {"owner": "web", "a": "b"}},
+        "ruleSet": ENCRYPT,
+    }
     carry_out(state, settings.set_config(state, "s", {"overrideRuleSet": None, "defaultMetadata": None}))
     assert settings.config_of(state, "s") == {}
 
@@ -244,10 +247,10 @@ def test_what_is_normalized_is_one_schema_in_any_order() -> None:
 def test_the_number_of_a_version_in_its_metadata_makes_no_other_schema() -> None:
     state = State()
     first = register(state, "s", PLAIN, metadata={"properties": {"confluent:version": "9"}})
-    assert first.schema.extra == {"metadata": {"properties": {"confluent:version": "1"}}}
+    assert first.schema.contract == {"metadata": {"properties": {"confluent:version": "1"}}}
     assert register(state, "s", PLAIN) == first
     second = register(state, "s", wider(',"default":0'))
-    assert second.schema.extra == {"metadata": {"properties": {"confluent:version": "2"}}}
+    assert second.schema.contract == {"metadata": {"properties": {"confluent:version": "2"}}}
 
 
 def test_versions_of_another_group_are_not_compared() -> None:

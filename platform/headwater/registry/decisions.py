@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headwater.registry import contracts, subjects
 from headwater.registry import errors as codes
-from headwater.registry import extras, subjects
 from headwater.registry.change import Change
 from headwater.registry.errors import (
     RegistryError,
@@ -98,8 +98,8 @@ def register(
         return _imported(state, subject, stored, import_id, import_version)
     if import_id is not None and import_id >= 0:
         raise not_permitted(f"Subject {subject} is not in import mode, so an id cannot be given")
-    existing = None if extras.adds_any(config) else _same(state, live, stored, form)
-    stored = extras.carried_on(stored, live[-1].schema if live else None, config, number)
+    existing = None if contracts.adds_any(config) else _same(state, live, stored, form)
+    stored = contracts.carried_on(stored, live[-1].schema if live else None, config, number)
     existing = existing or _same(state, live, stored, form)
     if existing is not None:
         return Change((), existing)
@@ -144,7 +144,7 @@ def lookup(
     form = _form(normalize, config)
     stored = _canonical(state, subject, schema, parsed(state, subject, schema), form)
     live = state.live(subject)
-    carried = extras.carried_on(stored, live[-1].schema if live else None, config)
+    carried = contracts.carried_on(stored, live[-1].schema if live else None, config)
     existing = _same(state, versions, stored, form) or _same(state, versions, carried, form)
     if existing is not None:
         return existing
@@ -191,7 +191,7 @@ def check(state: State, subject: str, schema: SchemaText, number: str | None = N
         versions = [version(state, subject, number)]
     stored = _canonical(state, subject, schema, compiled)
     live = state.live(subject)
-    stored = extras.carried_on(stored, live[-1].schema if live else None, config)
+    stored = contracts.carried_on(stored, live[-1].schema if live else None, config)
     return _incompatibilities(state, compiled, _of_one_group(versions, stored, config), level)
 
 
@@ -299,8 +299,8 @@ def _of_one_group(
     group = config.get("compatibilityGroup")
     if not group:
         return [*versions]
-    own = extras.property_of(schema, str(group))
-    return [each for each in versions if extras.property_of(each.schema, str(group)) == own]
+    own = contracts.property_of(schema, str(group))
+    return [each for each in versions if contracts.property_of(each.schema, str(group)) == own]
 
 
 def _incompatibilities(state: State, new: Parsed, versions: Sequence[SchemaValue], level: str) -> list[str]:
@@ -356,9 +356,9 @@ def _same(
     state: State, versions: Sequence[SchemaValue], stored: SchemaText, form: str = ""
 ) -> SchemaValue | None:
     """The newest version that is the same schema, also where only the form that is given is the same."""
-    wanted = extras.without_version(stored)
+    wanted = contracts.without_version(stored)
     for each in reversed(versions):
-        if extras.without_version(each.schema).identity == wanted.identity:
+        if contracts.without_version(each.schema).identity == wanted.identity:
             return each
     # Another registry may have stored it in another layout, or a serializer has put what it uses in place.
     for each in reversed(versions):
@@ -372,7 +372,7 @@ def _same(
         except RegistryError:
             continue
         same_text = replace(old, text=before, references=stored.references)
-        if extras.without_version(same_text).identity == replace(wanted, text=now).identity:
+        if contracts.without_version(same_text).identity == replace(wanted, text=now).identity:
             return each
     return None
 

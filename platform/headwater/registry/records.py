@@ -49,19 +49,19 @@ class SchemaText:
         text: The schema.
         kind: Its format: `AVRO`, `JSON` or `PROTOBUF`.
         references: The schemas that it uses.
-        extra: `metadata` and `ruleSet` as they were sent; the registry stores them, clients act on them.
+        contract: `metadata` and `ruleSet` as they were sent; the registry stores them, clients act on them.
     """
 
     text: str
     kind: str = AVRO
     references: tuple[Reference, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    contract: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
         """Equal for schemas that have one id."""
         references = [each.to_json() for each in self.references]
-        return json.dumps([self.kind, self.text, references, dict(self.extra)], sort_keys=True)
+        return json.dumps([self.kind, self.text, references, dict(self.contract)], sort_keys=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,29 +230,29 @@ def references_of(values: Any) -> tuple[Reference, ...]:
     )
 
 
-def extra_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+def contract_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What a schema carries for clients: `metadata` and `ruleSet`, where they say anything.
 
     Raises:
         ValueError: They are not of the form; Confluent's registry could not read the record.
     """
-    extra = {name: fields[name] for name in ("metadata", "ruleSet") if fields.get(name)}
-    for name, value in extra.items():
+    contract = {name: fields[name] for name in ("metadata", "ruleSet") if fields.get(name)}
+    for name, value in contract.items():
         _require(value, dict, name)
-    for name, each in extra.get("metadata", {}).items():
+    for name, each in contract.get("metadata", {}).items():
         kind = {"tags": dict, "properties": dict, "sensitive": list}.get(name)
         if kind is not None and each is not None:
             _require(each, kind, f"metadata.{name}")
-    for name, each in (extra.get("metadata", {}).get("tags") or {}).items():
+    for name, each in (contract.get("metadata", {}).get("tags") or {}).items():
         _require(each, list, f"metadata.tags.{name}")
-    for name, each in (extra.get("metadata", {}).get("properties") or {}).items():
+    for name, each in (contract.get("metadata", {}).get("properties") or {}).items():
         _require(each, (str, int, float), f"metadata.properties.{name}")
-    for name, rules in extra.get("ruleSet", {}).items():
+    for name, rules in contract.get("ruleSet", {}).items():
         if name.endswith("Rules") and rules is not None:
             _require(rules, list, f"ruleSet.{name}")
             for each in rules:
                 _require(each, dict, f"each of ruleSet.{name}")
-    return extra
+    return contract
 
 
 def _require(value: Any, kinds: type | tuple[type, ...], what: str) -> None:
@@ -267,7 +267,7 @@ def schema_fields(schema: SchemaText) -> dict[str, Any]:
         "schema": schema.text,
         **({"schemaType": schema.kind} if schema.kind != AVRO else {}),
         **({"references": [each.to_json() for each in schema.references]} if schema.references else {}),
-        **schema.extra,
+        **schema.contract,
     }
 
 
@@ -307,7 +307,7 @@ def _value(key: Key, fields: Mapping[str, Any]) -> Value:
                 text=str(fields["schema"]),
                 kind=fields.get("schemaType") or AVRO,
                 references=references_of(fields.get("references")),
-                extra=extra_of(fields),
+                contract=contract_of(fields),
             ),
             deleted=bool(fields.get("deleted")),
             # md5 is of the text: who reads the record computes it.

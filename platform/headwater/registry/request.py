@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.registry import errors as codes
 from headwater.registry.errors import RegistryError
-from headwater.registry.records import AVRO, SchemaText, extra_of, references_of
+from headwater.registry.records import AVRO, SchemaText, contract_of, references_of
 
 _BEFORE_SUBJECT = (("subjects",), ("config",), ("mode",), ("compatibility", "subjects"))
 
@@ -81,11 +81,11 @@ class Request:
                 codes.INVALID_SCHEMA, "each of references needs name, subject and version"
             ) from error
         try:
-            extra = extra_of(self.fields)
+            contract = contract_of(self.fields)
         except ValueError as error:
             raise RegistryError(codes.INVALID_SCHEMA, str(error)) from error
         kind = str(self.fields.get("schemaType") or AVRO)
-        return SchemaText(text=text, kind=kind, references=references, extra=extra)
+        return SchemaText(text=text, kind=kind, references=references, contract=contract)
 
     @property
     def subject_place(self) -> int | None:

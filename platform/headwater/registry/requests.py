@@ -8,8 +8,8 @@ from headwater import __version__
 from headwater.registry import decisions, settings, subjects
 from headwater.registry import errors as codes
 from headwater.registry.addresses import addressed
+from headwater.registry.contracts import guid_of, property_of
 from headwater.registry.errors import RegistryError, subject_not_found
-from headwater.registry.extras import guid_of, property_of
 from headwater.registry.records import FORMATS, SchemaValue, schema_fields
 from headwater.registry.request import Request
 from headwater.registry.service import Service

@@ -7,7 +7,7 @@ from headwater.registry import errors as codes
 from headwater.registry import subjects
 from headwater.registry.change import Change
 from headwater.registry.errors import RegistryError, not_permitted
-from headwater.registry.records import ConfigKey, ConfigValue, ModeKey, ModeValue, Record, extra_of
+from headwater.registry.records import ConfigKey, ConfigValue, ModeKey, ModeValue, Record, contract_of
 from headwater.registry.state import State
 
 LEVELS = (
@@ -146,6 +146,6 @@ def _check_config(sent: Mapping[str, Any]) -> None:
         raise not_permitted("this registry has no compatibilityPolicy but STRICT")
     try:
         for name in ("default", "override"):
-            extra_of({"metadata": sent.get(f"{name}Metadata"), "ruleSet": sent.get(f"{name}RuleSet")})
+            contract_of({"metadata": sent.get(f"{name}Metadata"), "ruleSet": sent.get(f"{name}RuleSet")})
     except ValueError as error:
         raise RegistryError(codes.INVALID_SCHEMA, f"of the configuration: {error}") from error

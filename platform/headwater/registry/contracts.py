@@ -29,19 +29,19 @@ def carried_on(
         config: The subject's configuration.
         number: The version that it is to become.
     """
-    extra = {}
+    contract = {}
     for name, merged, default, override in (
         ("metadata", _merged_metadata, "defaultMetadata", "overrideMetadata"),
         ("ruleSet", _merged_rules, "defaultRuleSet", "overrideRuleSet"),
     ):
-        own = schema.extra.get(name) or (previous.extra.get(name) if previous else None)
+        own = schema.contract.get(name) or (previous.contract.get(name) if previous else None)
         value = merged(merged(config.get(default), own), config.get(override))
         if value:
-            extra[name] = value
-    properties = (extra.get("metadata") or {}).get("properties") or {}
+            contract[name] = value
+    properties = (contract.get("metadata") or {}).get("properties") or {}
     if number is not None and _VERSION in properties:
-        extra["metadata"] = {**extra["metadata"], "properties": {**properties, _VERSION: str(number)}}
-    return replace(schema, extra=extra)
+        contract["metadata"] = {**contract["metadata"], "properties": {**properties, _VERSION: str(number)}}
+    return replace(schema, contract=contract)
 
 
 def adds_any(config: Mapping[str, Any]) -> bool:
@@ -52,19 +52,19 @@ def adds_any(config: Mapping[str, Any]) -> bool:
 
 def without_version(schema: SchemaText) -> SchemaText:
     """A schema without the number of its version in its metadata: with and without that it is the same one."""
-    metadata = schema.extra.get("metadata") or {}
+    metadata = schema.contract.get("metadata") or {}
     properties = {k: v for k, v in (metadata.get("properties") or {}).items() if k != _VERSION}
     if len(properties) == len(metadata.get("properties") or {}):
         return schema
     rest = {**{k: v for k, v in metadata.items() if k != "properties"}, "properties": properties}
     kept = {name: each for name, each in rest.items() if each}
-    others = {name: each for name, each in schema.extra.items() if name != "metadata"}
-    return replace(schema, extra={**({"metadata": kept} if kept else {}), **others})
+    others = {name: each for name, each in schema.contract.items() if name != "metadata"}
+    return replace(schema, contract={**({"metadata": kept} if kept else {}), **others})
 
 
 def property_of(schema: SchemaText, name: str) -> str | None:
     """A property in a schema's metadata."""
-    value = ((schema.extra.get("metadata") or {}).get("properties") or {}).get(name)
+    value = ((schema.contract.get("metadata") or {}).get("properties") or {}).get(name)
     return None if value is None else str(value)
 
 
@@ -79,9 +79,9 @@ def guid_of(schema: SchemaText) -> str:
             each.name.encode() + each.subject.encode() + each.version.to_bytes(4, "big", signed=True)
         )
     for name, parts in (("metadata", _metadata_parts), ("ruleSet", _rule_parts)):
-        if schema.extra.get(name):
+        if schema.contract.get(name):
             digest.update(b"\x01")
-            for text in parts(schema.extra[name]):
+            for text in parts(schema.contract[name]):
                 digest.update(text.encode())
     return str(uuid.UUID(bytes=digest.digest()))
 

@@ -3,7 +3,7 @@
 import hashlib
 import uuid
 
-from headwater.registry.extras import guid_of
+from headwater.registry.contracts import guid_of
 from headwater.registry.records import Reference, SchemaText
 
 
@@ -15,7 +15,7 @@ def test_a_schema_has_the_same_name_in_confluents_registry() -> None:
     schema = SchemaText(
         text='"int"',
         references=(Reference(name="r", subject="s", version=258),),
-        extra={"metadata": metadata, "ruleSet": rules},
+        contract={"metadata": metadata, "ruleSet": rules},
     )
     hashed = b'"int"' + b"rs\x00\x00\x01\x02" + b"\x01" + b"txya1b2az"
     hashed += b"\x01" + b"nTRANSFORMWRITEREADENCRYPTpqkv\x01" + b"SERVER"
