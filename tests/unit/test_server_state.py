@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
+
+import pytest
 
 from headwater_broker.coordination import Change, ChangeKind
-from headwater_broker.server.cluster import ClusterView
+from headwater_broker.coordination.memory import MemoryCoordinator
+from headwater_broker.server.cluster import ClusterView, StaleParts
 from headwater_broker.server.state import StateKeeper
 
 
@@ -40,6 +44,18 @@ def test_state_that_was_read_first_is_not_applied_over_what_was_read_later() -> 
 
     asyncio.run(run())
     assert applied == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["clicks", None])
+def test_new_topic_is_seen_with_its_settings(name: str | None) -> None:
+    """Its first records were stored by the broker's defaults, as settings were read once its maker asked for them."""
+    coordinator, view, stale = MemoryCoordinator(), ClusterView(1, "cluster"), StaleParts()
+    settings = {"message.timestamp.type": "LogAppendTime"}
+    coordinator.create_topic("clicks", {0: (1,)}, settings, uuid4())
+    stale.add(Change(ChangeKind.TOPICS, name))
+    view.apply(stale.read(coordinator))
+    assert list(view.topics) == ["clicks"]
+    assert view.topic_configs == {"clicks": settings}
 
 
 async def _nothing() -> None:

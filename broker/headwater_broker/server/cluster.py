@@ -75,12 +75,15 @@ class StaleParts:
             self._kinds |= _EVERYTHING
         elif change.kind is ChangeKind.TOPICS and change.name is not None:
             self._topic_names.add(change.name)
+            self._config_names.add(change.name)  # a new topic's settings hold from its first record on
         elif change.kind is ChangeKind.CONFIGS and change.name is not None:
             kind, _, name = change.name.partition("/")
             if kind == ConfigKind.TOPIC.value:
                 self._config_names.add(name)
             elif kind == ConfigKind.BROKER.value:
                 self._kinds.add(ChangeKind.CONFIGS)
+        elif change.kind is ChangeKind.TOPICS:
+            self._kinds |= {ChangeKind.TOPICS, ChangeKind.CONFIGS}
         elif change.kind in _EVERYTHING:
             self._kinds.add(change.kind)
 
