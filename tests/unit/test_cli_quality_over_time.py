@@ -159,9 +159,6 @@ def test_quarantine_is_listed_filtered_and_discarded(home, capsys):
     assert status == 0
     assert "t:0:1" in out
     assert "t:0:0" not in out
-    status, out, err = ran(home, capsys, "quarantine", "show", TABLE, "--check", "jsno")
-    assert (status, out) == (0, "")
-    assert f"no rejected record of {TABLE} is of these; there are 1 by has_carrier, 1 by json" in err
     discard = ("quarantine", "discard", TABLE, "--check", "json", "--because", "a test")
     assert ran(home, capsys, *discard)[1] == f"1 rejected record of {TABLE} discarded\n"
     assert ran(home, capsys, *discard)[1] == f"0 rejected records of {TABLE} discarded\n"
@@ -183,6 +180,40 @@ def test_mistake_is_a_sentence(home, capsys, arguments, sentence):
     status, _, err = ran(home, capsys, "quarantine", *arguments)
     assert status == 2
     assert sentence in err
+
+
+_JOB = """
+import headwater as hw
+t = hw.topic("t", schema="carrier STRING")
+@hw.job(target=hw.delta("silver.departures"))
+def clean(t):
+    return t
+"""
+
+
+def test_replay_of_none_says_what_there_is(home, capsys, tmp_path):
+    quarantined(home)
+    (tmp_path / "clean.py").write_text(_JOB)
+    status, out, err = ran(
+        home, capsys, "quarantine", "replay", str(tmp_path / "clean.py"), "--check", "jsno"
+    )
+    assert status == 0, err
+    assert out == f"no rejected record of {TABLE} is open, of these; there are 1 by has_carrier, 1 by json\n"
+
+
+def test_replay_of_what_was_rejected_before_an_ingest_table_is_refused_with_what_mends_it(
+    home, capsys, tmp_path
+):
+    quarantined(home)
+    write_deltalake(str(home.table(f"{TABLE}__ingest_t")), pa.table({"carrier": ["AA"]}))
+    file = tmp_path / "clean.py"
+    file.write_text(_JOB)
+    for more in ((), ("--dry-run",)):
+        status, _, err = ran(home, capsys, "quarantine", "replay", str(file), *more)
+        assert status == 2
+        assert (
+            f"{TABLE}__ingest_t, which is to be mended first: headwater backfill plan {file} --quaran" in err
+        )
 
 
 def test_table_in_place_of_a_command_is_shown_as_before(home, capsys):

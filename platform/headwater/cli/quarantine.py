@@ -159,14 +159,14 @@ def show(
         [
             (
                 f"{row['_topic']}:{row['_partition']}:{row['_offset']}",
-                None if row["_timestamp"] is None else f"{row['_timestamp']:%Y-%m-%d %H:%M:%S}",
+                row["_timestamp"],
                 row["_check"],
                 row["_reason"],
                 _text(row.get("_raw")),
             )
             for row in shown
         ],
-        empty=f"no rejected record of {table} is of these{_there_are(home, table, discarded=not open_only)}",
+        empty=f"no rejected record of {table} is of these",
     )
     if len(rows) > len(shown):
         print_line(f"{len(rows):,} in all; more: --limit N", file=sys.stderr)
@@ -192,6 +192,8 @@ def replay(
 
     It is a repair: planned, run beside the live job, proved, and swapped in by one commit. A repair reads whole ranges
     of offsets, so rows between two rejected records are made anew, too. What is rejected again stays in quarantine.
+    Records of a job with a window or a join were rejected before its ingest table, which is mended first:
+    headwater backfill plan JOB --quarantined.
     Exit status 0: swapped in, or nothing to do; 1: the proof failed, and nothing was changed.
 
     \b
@@ -206,6 +208,7 @@ def replay(
 
     job, where = one_job(reference, home)
     table = job.target.name
+    _refuse_ingested(home, table, reference)
     rows = _rows(home, table, _which(check, since, until, offsets))
     if not rows:
         if json_output:
@@ -258,6 +261,31 @@ def replay(
         f"{quantity(len(rows), 'rejected record')} read again into version {done['version']} of {table}, "
         f"{again:,} of them rejected again; headwater backfill rollback {planned.id} takes it back"
     )
+
+
+def _refuse_ingested(home: "Path", table: str, reference: str) -> None:
+    """Refuses a table of a job that keeps state: a repair of its windows reads what its ingest table has let in.
+
+    Raises:
+        UsageError: It is one; the message says what mends both.
+    """
+    from headwater_streams.base.target import is_part
+    from headwater_streams.storage.home import Home
+
+    parts = [each for each in Home(home).tables() if is_part(each, table)]
+    if parts:
+        raise UsageError(
+            f"records of {table} are rejected on their way into {parts[0]}, which is to be mended first: "
+            f"headwater backfill plan {reference} --quarantined, which says what follows"
+        )
+
+
+def _there_are(home: "Path", table: str) -> str:
+    """What checks rejected, for somebody who asked for other records: the end of a sentence."""
+    from headwater_streams.quality.rejected import reasons
+
+    checks = Counter(check for row in _rows(home, table, _which()) for check in reasons(row)).most_common()
+    return f"; there are {', '.join(f'{count:,} by {check}' for check, count in checks)}" if checks else ""
 
 
 @app.command()
@@ -325,15 +353,6 @@ def _rows(home: "Path", table: str, which: "Which") -> list[dict[str, Any]]:
             f"there is no table {table}__quarantine; headwater quarantine list says which there are"
         )
     return rejected(place, table, which)
-
-
-def _there_are(home: "Path", table: str, *, discarded: bool = False) -> str:
-    """What checks rejected, for somebody who asked for other records: the end of a sentence."""
-    from headwater_streams.quality.rejected import reasons
-
-    rows = _rows(home, table, _which(discarded=discarded))
-    checks = Counter(check for row in rows for check in reasons(row)).most_common()
-    return f"; there are {', '.join(f'{count:,} by {check}' for check, count in checks)}" if checks else ""
 
 
 def _moment(option: str, text: str | None) -> datetime | None:
