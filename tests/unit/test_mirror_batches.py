@@ -3,7 +3,7 @@
 import pytest
 from crc32c import crc32c
 
-from headwater.mirror.batches import Copying, Planned
+from headwater.mirror.batches import Copying, Outgoing, Planned
 from headwater.mirror.errors import HaltedError
 from headwater_broker.log.batch import (
     ATTRIBUTES,
@@ -72,12 +72,17 @@ def with_holes(offset: int, deltas: list[int], codec: int = 0, span: int | None 
     return made
 
 
+def written(batch: Outgoing) -> bytes:
+    return batch.header + bytes(batch.records)
+
+
 def headers(planned: Planned) -> list[tuple[int, ...]]:
     found = []
     for each in planned.batches:
-        header = HEADER.unpack_from(each.data)
-        assert header[CHECKSUM_VALUE] == crc32c(memoryview(each.data)[CHECKED_FROM:])
-        assert len(each.data) == header[1] + 12
+        data = written(each)
+        header = HEADER.unpack_from(data)
+        assert header[CHECKSUM_VALUE] == crc32c(memoryview(data)[CHECKED_FROM:])
+        assert each.size == len(data) == header[1] + 12
         assert header[RECORD_COUNT] == each.count == header[LAST_OFFSET_DELTA] + 1
         assert (header[PRODUCER_ID], header[PRODUCER_EPOCH]) == (7, 1)
         assert header[BASE_SEQUENCE] == each.here & MAX_SEQUENCE
@@ -94,7 +99,7 @@ def test_mirror_batches_whole_one_keeps_its_records_byte_for_byte(codec: int) ->
     planned = copying(40, 40).plan(bytes(sent))
 
     (header,) = headers(planned)
-    assert planned.batches[0].data[HEADER.size :] == sent[HEADER.size :]
+    assert planned.batches[0].records == sent[HEADER.size :]
     assert (header[ATTRIBUTES], header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]) == (codec, 5, 9)
     assert planned.runs == [(40, 40)]
 
@@ -155,7 +160,7 @@ def test_mirror_batches_with_holes_are_written_anew_with_a_run_for_each_hole(cod
 
     (header,) = headers(planned)
     assert header[ATTRIBUTES] == codec
-    made = bytes(planned.batches[0].data)
+    made = written(planned.batches[0])
     records = uncompressed_records(made, header)  # type: ignore[arg-type]
     assert [each.offset_delta for each in split_records(records, 5)] == [0, 1, 2, 3, 4]
     assert [stamp for _, stamp in record_timestamps(made)] == [1000, 1001, 1005, 1006, 1009]
@@ -173,7 +178,7 @@ def test_mirror_batches_stamped_by_the_broker_keep_that_time() -> None:
     planned = copying().plan(bytes(sent))
 
     assert not headers(planned)[0][ATTRIBUTES]
-    assert [stamp for _, stamp in record_timestamps(bytes(planned.batches[0].data))] == [777, 777]
+    assert [stamp for _, stamp in record_timestamps(written(planned.batches[0]))] == [777, 777]
 
 
 def test_mirror_batches_whose_first_records_are_mirrored_leave_these_out() -> None:
@@ -193,12 +198,28 @@ def test_mirror_batches_of_before_kafka_0_11_halt_the_partition() -> None:
         copying().plan(bytes(old))
 
 
-def test_mirror_batches_that_are_damaged_and_to_be_read_halt_the_partition() -> None:
-    damaged = with_holes(0, [0, 2])
+@pytest.mark.parametrize(
+    "damaged", [with_holes(0, [0, 2]), batch(0, b"a", b"b")], ids=["to be read", "whole"]
+)
+def test_mirror_batches_that_are_damaged_halt_the_partition(damaged: bytearray) -> None:
     damaged[-1] ^= 1
 
     with pytest.raises(HaltedError, match=r"offset 0 of the source is damaged"):
         copying().plan(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "damaged", [with_holes(2, [0, 2]), batch(2, b"c", b"d")], ids=["to be read", "whole"]
+)
+def test_mirror_batches_before_a_damaged_one_are_copied_first(damaged: bytearray) -> None:
+    state = copying()
+    damaged[-1] ^= 1
+
+    planned = state.plan(bytes(batch(0, b"a", b"b") + damaged))
+
+    assert ([each.count for each in planned.batches], planned.runs, state.there) == ([2], [(0, 0)], 2)
+    with pytest.raises(HaltedError, match=r"offset 2 of the source is damaged"):
+        state.plan(bytes(damaged))
 
 
 def test_mirror_batches_an_empty_one_that_compaction_left_is_passed_over() -> None:
@@ -216,6 +237,6 @@ def test_mirror_batches_an_empty_one_that_compaction_left_is_passed_over() -> No
 def test_mirror_batches_long_deltas_are_written_as_varints() -> None:
     planned = copying(0, 0).plan(bytes(with_holes(0, [0, *range(100, 300)])))
 
-    records = uncompressed_records(planned.batches[0].data, headers(planned)[0])  # type: ignore[arg-type]
+    records = uncompressed_records(written(planned.batches[0]), headers(planned)[0])  # type: ignore[arg-type]
     assert [each.offset_delta for each in split_records(records, 201)] == list(range(201))
     assert write_varint(200) in records

@@ -1,5 +1,7 @@
 """From batches as they are fetched to batches as they are produced: 61 bytes of each are written, no record is read.
 
+A batch's checksum is compared before it gets another one: what a disk has damaged is not to be whole at the target.
+
 What a produced batch says:
 
 - Base offset and leader epoch are the target broker's to write.
@@ -29,7 +31,6 @@ from headwater_broker.log.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP_MS,
-    BATCH_LENGTH,
     CHECKED_FROM,
     CHECKSUM,
     CHECKSUM_POSITION,
@@ -60,6 +61,8 @@ from headwater_broker.log.records import (
     write_varint,
 )
 
+Buffer = bytes | memoryview
+
 _MARKER = struct.Struct(">hh")
 _ABORT = 0
 _NO_EPOCH = -1
@@ -70,7 +73,8 @@ class Outgoing:
     """A batch to be produced.
 
     Attributes:
-        data: Its bytes.
+        header: The bytes before its records.
+        records: The bytes of its records, which may be a part of what was fetched.
         here: The offset at which it is to stand at the target.
         count: How many records it has.
         origin_end: The offset of the source up to which all is mirrored with it.
@@ -78,12 +82,18 @@ class Outgoing:
         last_ms: The greatest timestamp of its records.
     """
 
-    data: bytes | bytearray
+    header: bytes
+    records: Buffer
     here: int
     count: int
     origin_end: int
     first_ms: int
     last_ms: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.header) + len(self.records)
 
 
 @dataclass(slots=True)
@@ -138,6 +148,14 @@ class Copying:
             HaltedError: A batch cannot be copied.
         """
         planned = Planned()
+        try:
+            self._plan(data, aborted, planned)
+        except HaltedError:
+            if not planned.batches:
+                raise  # else what came before is copied first, and the next fetch begins here
+        return planned
+
+    def _plan(self, data: bytes | memoryview, aborted: Iterable[tuple[int, int]], planned: Planned) -> None:
         view, at = memoryview(data), 0
         to_come = sorted(aborted, key=lambda each: each[1])
         are_aborted: set[int] = set()
@@ -166,37 +184,36 @@ class Copying:
             ):
                 self._take(batch, header, planned)
             self.there = last + 1
-        return planned
 
     def _take(self, batch: memoryview, header: HeaderTuple, planned: Planned) -> None:
-        whole = (
+        if crc32c(batch[CHECKED_FROM:]) != header[CHECKSUM_VALUE]:
+            raise HaltedError(f"the batch at offset {header[BASE_OFFSET]} of the source is damaged")
+        is_whole = (
             header[BASE_OFFSET] >= self.there
             and header[RECORD_COUNT] == header[LAST_OFFSET_DELTA] + 1
             and not header[ATTRIBUTES] & LOG_APPEND_TIME
         )
-        if whole:
+        end, last_ms = last_offset_of(header) + 1, header[MAX_TIMESTAMP_MS]
+        records: Buffer = batch[HEADER.size :]
+        if is_whole:
             planned.place(header[BASE_OFFSET], self.here)
-            data, count, first_ms = (
-                self._stamped(batch, header),
-                header[RECORD_COUNT],
-                header[BASE_TIMESTAMP_MS],
-            )
         else:
-            data, count, first_ms = self._rewritten(batch, header, planned)
-            if not count:
-                return
-        end = last_offset_of(header) + 1
-        planned.batches.append(Outgoing(data, self.here, count, end, first_ms, header[MAX_TIMESTAMP_MS]))
+            header, records = self._rewritten(batch, header, planned)
+        count, first_ms = header[RECORD_COUNT], header[BASE_TIMESTAMP_MS]
+        if not count:
+            return
+        stamped = self._stamped(header, records)
+        planned.batches.append(Outgoing(stamped, records, self.here, count, end, first_ms, last_ms))
         self.here += count
 
-    def _stamped(self, batch: memoryview, header: HeaderTuple) -> bytearray:
-        """The batch with a header of its own."""
-        data = bytearray(batch)
+    def _stamped(self, header: HeaderTuple, records: Buffer) -> bytes:
+        """A header of the mirror's own for records."""
+        data = bytearray(HEADER.size)
         HEADER.pack_into(
             data,
             0,
             0,
-            header[BATCH_LENGTH],
+            HEADER.size - SIZE_BEFORE_LENGTH_BYTES + len(records),
             _NO_EPOCH,
             MAGIC,
             0,
@@ -207,19 +224,18 @@ class Copying:
             self.here & MAX_SEQUENCE,
             header[RECORD_COUNT],
         )
-        CHECKSUM.pack_into(data, CHECKSUM_POSITION, crc32c(memoryview(data)[CHECKED_FROM:]))
-        return data
+        checksum = crc32c(records, crc32c(memoryview(data)[CHECKED_FROM:]))
+        CHECKSUM.pack_into(data, CHECKSUM_POSITION, checksum)
+        return bytes(data)
 
     def _rewritten(
         self, batch: memoryview, header: HeaderTuple, planned: Planned
-    ) -> tuple[bytearray, int, int]:
-        """The records of a batch from `there` on, without holes: the new batch, their number, its base timestamp."""
-        if crc32c(batch[CHECKED_FROM:]) != header[CHECKSUM_VALUE]:
-            raise HaltedError(f"the batch at offset {header[BASE_OFFSET]} of the source is damaged")
+    ) -> tuple[HeaderTuple, bytes]:
+        """The records of a batch from `there` on, without holes, and what its header says of them."""
         codec = header[ATTRIBUTES] & COMPRESSION_MASK
         is_stamped = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
         first_ms = header[MAX_TIMESTAMP_MS] if is_stamped else header[BASE_TIMESTAMP_MS]
-        records, count = bytearray(), 0
+        records, count, known_runs = bytearray(), 0, len(planned.runs)
         try:
             old = uncompressed_records(batch, header)
             for record in split_records(old, header[RECORD_COUNT]):
@@ -234,15 +250,12 @@ class Copying:
                 records += old[rest : record.end]
                 count += 1
         except UnreadableBatchError as error:
+            del planned.runs[known_runs:]
             raise HaltedError(f"{error} (at the source): it cannot be copied") from error
-        data = bytearray(HEADER.size) + compress(bytes(records), codec)
         new = [*header]
-        new[BATCH_LENGTH] = len(data) - SIZE_BEFORE_LENGTH_BYTES
-        new[LAST_OFFSET_DELTA], new[RECORD_COUNT] = count - 1, count
-        new[BASE_TIMESTAMP_MS] = first_ms
-        HEADER.pack_into(data, 0, *new)
-        made: HeaderTuple = HEADER.unpack_from(data)
-        return self._stamped(memoryview(data), made), count, first_ms
+        new[LAST_OFFSET_DELTA], new[RECORD_COUNT], new[BASE_TIMESTAMP_MS] = count - 1, count, first_ms
+        written: HeaderTuple = tuple(new)  # type: ignore[assignment]
+        return written, compress(bytes(records), codec)
 
 
 def _is_abort(batch: memoryview, header: HeaderTuple) -> bool:

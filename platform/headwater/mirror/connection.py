@@ -3,8 +3,10 @@
 import socket
 import ssl
 import struct
+from collections import deque
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from itertools import islice
 from math import inf
 from time import monotonic
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
+from headwater.mirror.batches import Buffer, Outgoing
 from headwater.mirror.errors import AwayError, MirrorError
 from headwater.mirror.login import exchange, tls_context
 from headwater_broker.wire.codec import build, message_type
@@ -36,6 +39,8 @@ _VERSIONS: Mapping[int, tuple[str, tuple[int, ...]]] = {
 """Versions of each request, the best one first. Every broker since Kafka 2.4 has the last ones."""
 
 _CLIENT = b"headwater-mirror"
+_WORTH_GATHERING, _BUFFERS_AT_ONCE = 16 << 10, 512
+"""From how many bytes on they are not joined first; Linux takes 1024 pieces at once."""
 _TIMEOUT_S = 30.0
 _CONNECT_S = 10.0
 _MOST_BYTES = 1 << 30
@@ -63,6 +68,7 @@ class Connection:
         self._versions: dict[int, int] = {}
         self._again_s = inf
         self._correlation = 0
+        self._frame = bytearray()
         context = tls_context(login, cluster.section)
         try:
             self._socket = socket.create_connection((host, port), timeout=_CONNECT_S)
@@ -141,17 +147,17 @@ class Connection:
         entity_writer(request_type)(body, build(request_type, fields))
         self._send(name, api, version, [body.getvalue()], is_flexible=request_type.__flexible__)
 
-    def produce(self, batches: Sequence[tuple[str, int, bytes | bytearray]]) -> None:
-        """Sends batches: topic, partition and bytes of each; at most one for a partition, as brokers want it."""
-        by_topic: dict[str, list[tuple[int, bytes | bytearray]]] = {}
-        for topic, partition, data in batches:
-            by_topic.setdefault(topic, []).append((partition, data))
-        parts: list[bytes | bytearray] = [struct.pack(">hhii", -1, _ALL, _PRODUCE_MS, len(by_topic))]
+    def produce(self, batches: Sequence[tuple[str, int, Outgoing]]) -> None:
+        """Sends batches, each with its topic and partition; at most one for a partition, as brokers want it."""
+        by_topic: dict[str, list[tuple[int, Outgoing]]] = {}
+        for topic, partition, batch in batches:
+            by_topic.setdefault(topic, []).append((partition, batch))
+        parts: list[Buffer] = [struct.pack(">hhii", -1, _ALL, _PRODUCE_MS, len(by_topic))]
         for topic, partitions in by_topic.items():
             name = topic.encode()
             parts.append(struct.pack(f">h{len(name)}si", len(name), name, len(partitions)))
-            for partition, data in partitions:
-                parts += (struct.pack(">ii", partition, len(data)), data)
+            for partition, batch in partitions:
+                parts += (struct.pack(">ii", partition, batch.size), batch.header, batch.records)
         self._send("produce", PRODUCE, self._versions[PRODUCE], parts)
 
     def _send(
@@ -159,7 +165,7 @@ class Connection:
         name: str,
         api: int,
         version: int,
-        parts: Sequence[bytes | bytearray],
+        parts: Sequence[Buffer],
         *,
         is_flexible: bool = False,
     ) -> None:
@@ -170,10 +176,23 @@ class Connection:
         header += b"\0" if is_flexible else b""  # no tagged fields
         size = len(header) + sum(map(len, parts))
         try:
-            self._socket.sendall(b"".join((struct.pack(">i", size), header, *parts)))
+            self._send_all([struct.pack(">i", size), header, *parts])
         except OSError as error:
             raise AwayError(f"{self.place} went away") from error
         self._under_way.append((name, version))
+
+    def _send_all(self, parts: Sequence[Buffer]) -> None:
+        if isinstance(self._socket, ssl.SSLSocket) or sum(map(len, parts)) < _WORTH_GATHERING:
+            self._socket.sendall(b"".join(parts))
+            return
+        # Not joined: that would copy all that is mirrored once more.
+        left = deque[memoryview](memoryview(part) for part in parts)
+        while left:
+            sent = self._socket.sendmsg(islice(left, _BUFFERS_AT_ONCE))
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
 
     def receive(self) -> Any:
         """The next answer.
@@ -192,8 +211,9 @@ class Connection:
             raise AwayError(f"{self.place} went away") from error
 
     def _exactly(self, size: int) -> memoryview:
-        data = memoryview(bytearray(size))
-        at = 0
+        if size > len(self._frame):  # kept: the system clears the pages of a new one
+            self._frame = bytearray(size)
+        data, at = memoryview(self._frame)[:size], 0
         while at < size:
             count = self._socket.recv_into(data[at:])
             if not count:

@@ -1,5 +1,7 @@
 """What can go wrong while mirroring."""
 
+from confluent_kafka import KafkaException
+
 from headwater.errors import UserError
 
 
@@ -16,3 +18,8 @@ class HaltedError(Exception):
 
 class AwayError(Exception):
     """A cluster does not answer, or not as it will in a moment: to be tried again."""
+
+
+def text_of_error(error: AwayError | KafkaException) -> str:
+    """What is wrong, in a sentence."""
+    return str(error) if isinstance(error, AwayError) else str(error.args[0].str())

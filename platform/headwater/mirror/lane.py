@@ -1,21 +1,25 @@
 """Copies the partitions that one broker of the source leads: fetch, plan, keep the runs, produce.
 
-While batches are produced, the next ones are fetched. What is asked of a partition is decided anew after every error:
-`synced` looks where the target's partition ends, which is the only place that is kept of it.
+While batches are produced, the next ones are fetched, and where many came, the target's acknowledgements are taken only
+after those: both clusters have something to do at all times. What is asked of a partition is decided anew after every
+error: `_sync` looks where the target's partition ends, which is the only place that is kept of it.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
 from uuid import UUID
 
+from confluent_kafka import KafkaException
 from kio.schema.errors import ErrorCode
 
 from headwater.mirror.batches import Copying, Outgoing, Planned
 from headwater.mirror.connection import FETCH, Connection, passes
 from headwater.mirror.end import EARLIEST, LATEST, End, Layout, Place
-from headwater.mirror.errors import AwayError, HaltedError
+from headwater.mirror.errors import AwayError, HaltedError, text_of_error
 from headwater.mirror.kept import Keeper
 from headwater.mirror.partition import Partition, Work
 from headwater_broker.log.batch import (
@@ -33,7 +37,9 @@ from headwater_streams.sources.mirrored import MirrorRecord, RunsRecord
 
 _WAIT_MS = 500
 _PARTITION_BYTES = 4 << 20
-_FETCH_BYTES = 32 << 20
+_FETCH_BYTES = 16 << 20
+_MORE_BYTES = 1 << 20
+"""Where so many bytes came at once, more are there already."""
 _REQUESTS_UNDER_WAY = 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LOOK_AGAIN_S = 0.2, 5.0, 1.0
 _RUNS_AT_ONCE = 10_000
@@ -41,6 +47,9 @@ _RUNS_AT_ONCE = 10_000
 
 _Asked = dict[tuple[str | UUID, int], tuple[Partition, int]]
 """By topic and partition of a fetch: whose it is, and from which offset on."""
+
+_Sent = Mapping[Place, tuple[Partition, Outgoing]]
+"""The batches of a request, by where they are to stand."""
 
 Tell = Callable[[str], None]
 Seen = Callable[[Place, Outgoing], None]
@@ -78,6 +87,8 @@ class Lane:
         self._stop, self._tell, self._seen = stop, tell, seen
         self._feeds: dict[int, Connection] = {}
         self._under_way: tuple[Connection, _Asked] | None = None
+        self._unacknowledged = deque[tuple[Connection, _Sent]]()
+        self._planned_to: list[tuple[Partition, Copying, int]] = []
         self._looked_s, self._turns = 0.0, 0
         self._thread = Thread(target=self._run, name="mirror-lane", daemon=True)
 
@@ -99,16 +110,19 @@ class Lane:
                 if away:
                     self._tell(f"{away}: it is back, the mirror goes on")
                 pause_s, away = _FIRST_PAUSE_S, ""
-            except AwayError as error:
+            except (AwayError, KafkaException) as error:
+                text = text_of_error(error)
                 if not away:
-                    self._tell(f"{error}; the mirror waits for it")
-                away = str(error)
+                    self._tell(f"{text}; the mirror waits for it")
+                away = text
                 self._begin_anew()
                 self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except Exception as error:
                 self.failure = error
                 self._stop.set()
+        with suppress(AwayError):
+            self._take_acknowledgements()
         self._drop_connections()
 
     def _look(self) -> None:
@@ -134,6 +148,8 @@ class Lane:
 
     def _drop_connections(self) -> None:
         self._under_way = None
+        self._unacknowledged.clear()
+        self._planned_to.clear()
         for feed in self._feeds.values():
             feed.close()
         self._feeds = {}
@@ -142,8 +158,7 @@ class Lane:
 
     def _turn(self) -> bool:
         """Takes what the fetch under way brings, or begins one; False if there is nothing to do."""
-        going = {place: each for place, each in self.work.now().items() if not each.halted}
-        now_s = monotonic()
+        going, now_s = self._going(), monotonic()
         self._sync([each for each in going.values() if each.copying is None and each.rests_until_s <= now_s])
         if self._under_way is None:
             return self._fetch(going)
@@ -151,6 +166,8 @@ class Lane:
         self._under_way = None
         self._turns += 1
         answer = connection.receive()
+        self._take_acknowledgements()
+        going = self._going()  # a topic may have been taken away while its fetch was waited for
         outgoing: list[tuple[Partition, list[Outgoing]]] = []
         kept: list[RunsRecord] = []
         for topic in answer.responses:
@@ -175,6 +192,9 @@ class Lane:
         self._produce(outgoing)
         return True
 
+    def _going(self) -> dict[Place, Partition]:
+        return {place: each for place, each in self.work.now().items() if not each.halted}
+
     def _fetch(self, going: Mapping[Place, Partition]) -> bool:
         leader, wanted, asked = -1, list[Partition](), _Asked()
         for place, each in going.items():
@@ -186,9 +206,8 @@ class Lane:
                 wanted.append(each)
         if not wanted:
             return False
-        wanted.sort(
-            key=lambda each: each.served
-        )  # an answer is full with the first ones (KIP-74): all have their turn
+        # An answer is full with the first ones (KIP-74): all have their turn.
+        wanted.sort(key=lambda each: each.served)
         if leader not in self._feeds:  # what else is asked of the broker does not wait behind a fetch
             self._feeds[leader] = self._source.connect(leader)
         connection = self._feeds[leader]
@@ -220,7 +239,7 @@ class Lane:
             each.rest()
             return None
         if code:
-            raise HaltedError(f"the source refuses to send it: {code.name.replace('_', ' ')}")
+            raise HaltedError(f"the source refuses to send it: {_words_of(code)}")
         each.source_end = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
         each.open = data.high_watermark - each.source_end
         aborted = [(gone.producer_id, gone.first_offset) for gone in data.aborted_transactions or ()]
@@ -256,9 +275,12 @@ class Lane:
         """Has partitions go on where the target ends."""
         if not partitions:
             return
+        self._take_acknowledgements()  # they come before the answers to what is asked now
         ends = self._target.offsets([each.target for each in partitions], LATEST)
         self._keeper.look()  # after that: whoever wrote up to there kept the runs before
-        begins = self._source.offsets([each.place for each in partitions if not len(each.runs)], EARLIEST)
+        # Of what has none, or none yet: also where the runs of a former topic's first offsets were forgotten.
+        anew = [each.place for each in partitions if each.runs.origin(ends.get(each.target, 0)) is None]
+        begins = self._source.offsets(anew, EARLIEST)
         for each in partitions:
             here = ends.get(each.target)
             if here is None:
@@ -298,8 +320,10 @@ class Lane:
         }
         _send_fetch(connection, [topic], wait_ms=0, max_bytes=1, committed=False)
         data = connection.receive().responses[0].partitions[0]
-        if data.error_code and passes(data.error_code):
+        if passes(data.error_code):
             raise AwayError(f"{each.here}, partition {each.place[1]}: its leader is away")
+        if data.error_code:
+            raise HaltedError(f"the target refuses to send {each.here}: {_words_of(data.error_code)}")
         header = _last_header(data.records or b"")
         return header is None or (
             header[PRODUCER_ID] == self._mirror.producer_id
@@ -307,7 +331,7 @@ class Lane:
         )
 
     def _produce(self, outgoing: list[tuple[Partition, list[Outgoing]]]) -> None:
-        """Produces the batches of a fetch, and takes note of what was acknowledged.
+        """Produces the batches of a fetch.
 
         Raises:
             AwayError: A leader of the target is away.
@@ -319,23 +343,33 @@ class Lane:
             raise AwayError(f"{_named(by_leader[-1][0][0])}: nobody leads it at the target")
         for leader, of_leader in by_leader.items():
             connection = self._target.connection(leader)
-            rounds = max(len(batches) for _, batches in of_leader)
-            waiting: list[dict[Place, tuple[Partition, Outgoing]]] = []
-            for number in range(rounds):
+            for number in range(max(len(batches) for _, batches in of_leader)):
                 now = [(each, batches[number]) for each, batches in of_leader if number < len(batches)]
                 now = [(each, batch) for each, batch in now if each.copying is not None]
-                if now:
-                    connection.produce([(each.here, each.place[1], batch.data) for each, batch in now])
-                    waiting.append({each.target: (each, batch) for each, batch in now})
-                if len(waiting) >= _REQUESTS_UNDER_WAY:
-                    self._acknowledge(connection.receive(), waiting.pop(0))
-            for each_round in waiting:
-                self._acknowledge(connection.receive(), each_round)
-        for each, _ in outgoing:
-            if each.copying is not None:
-                each.reached(each.copying.there)
+                if not now:
+                    continue
+                if len(self._unacknowledged) >= _REQUESTS_UNDER_WAY:
+                    self._take_acknowledgement()
+                connection.produce([(each.here, each.place[1], batch) for each, batch in now])
+                self._unacknowledged.append((connection, {each.target: (each, batch) for each, batch in now}))
+        self._planned_to = [(each, each.copying, each.copying.there) for each, _ in outgoing if each.copying]
+        if sum(batch.size for _, batches in outgoing for batch in batches) < _MORE_BYTES:
+            self._take_acknowledgements()
 
-    def _acknowledge(self, answer: Any, sent: Mapping[Place, tuple[Partition, Outgoing]]) -> None:
+    def _take_acknowledgements(self) -> None:
+        """Waits for all that was produced, and takes note of how far partitions are with it."""
+        while self._unacknowledged:
+            self._take_acknowledgement()
+        for each, copying, there in self._planned_to:
+            if each.copying is copying:
+                each.reached(there)
+        self._planned_to.clear()
+
+    def _take_acknowledgement(self) -> None:
+        connection, sent = self._unacknowledged.popleft()
+        self._acknowledge(connection.receive(), sent)
+
+    def _acknowledge(self, answer: Any, sent: _Sent) -> None:
         for topic in answer.responses:
             for result in topic.partition_responses:
                 each, batch = sent[topic.name, result.index]
@@ -357,7 +391,7 @@ class Lane:
                     self._target.layout = Layout("")
                     each.rest()
                 else:
-                    self._halt(each, HaltedError(_refused(each, code, len(batch.data))))
+                    self._halt(each, HaltedError(_refused(each, code, batch.size)))
 
     def _halt(self, each: Partition, error: HaltedError) -> None:
         each.copying = None
@@ -442,6 +476,10 @@ def _foreign(each: Partition, offset: int) -> str:
     )
 
 
+def _words_of(code: ErrorCode) -> str:
+    return code.name.replace("_", " ")
+
+
 def _refused(each: Partition, code: ErrorCode, size: int) -> str:
     if code in (ErrorCode.message_too_large, ErrorCode.record_list_too_large):
         return (
@@ -456,4 +494,4 @@ def _refused(each: Partition, code: ErrorCode, size: int) -> str:
         )
     if code is ErrorCode.topic_authorization_failed:
         return "the target does not let the mirror write it: an ACL is to allow it"
-    return f"the target refuses a batch of it: {code.name.replace('_', ' ')}"
+    return f"the target refuses a batch of it: {_words_of(code)}"
