@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -21,8 +23,10 @@ from confluent_kafka.admin import (
 
 from headwater.mirror import MirrorError
 from headwater.mirror.end import End
+from headwater.mirror.errors import AwayError
+from headwater.mirror.groups import GroupOffsets
 from headwater.mirror.kept import load
-from headwater.running.mirrors import mirror_folder, mirror_rows, saved_mirrors
+from headwater.running.mirrors import mirror_folder, mirror_problems, mirror_rows, saved_mirrors
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from mirrored_topics import (
@@ -373,6 +377,109 @@ def test_mirror_says_that_no_topic_matches_and_which_ones_there_are(
     )
 
 
+def test_mirror_that_cannot_make_a_topic_says_so_and_copies_the_others(
+    west: RunningBroker, east: RunningBroker, tmp_path: Path
+) -> None:
+    long = "c" * 249
+    for topic in (long, "orders"):
+        make_topic(west.bootstrap, topic)
+        send(west.bootstrap, topic, range(10))
+
+    with pytest.raises(
+        MirrorError, match=rf"topic w\.{long} at the target cannot be made as {long} is: .*249"
+    ):
+        mirror_once(west.bootstrap, east.bootstrap, prefix="w.")
+
+    assert len(rows(east.bootstrap, "w.orders")) == 10
+    with RunningMirror(west.bootstrap, east.bootstrap, prefix="w.", status_folder=mirror_folder(tmp_path)):
+        until(lambda: len(mirror_problems(saved_mirrors(tmp_path))) == 1)
+    assert mirror_problems(saved_mirrors(tmp_path)) == []  # it does not run any more
+
+
+def test_mirror_once_that_is_stopped_does_not_say_that_all_is_mirrored(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    mirror = RunningMirror(west.bootstrap, east.bootstrap, once=True)
+    mirror.stop.set()
+
+    with pytest.raises(MirrorError, match=r"stopped before everything was mirrored"):
+        mirror.mirror.run()
+
+
+def test_mirror_once_whose_groups_could_not_be_written_says_so(
+    west: RunningBroker, east: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    follow, calls = GroupOffsets.follow, [0]
+
+    def fails_at_the_end(self: GroupOffsets, mirrored: Any) -> None:
+        calls[0] += 1
+        if calls[0] > 1 and mirrored:
+            raise AwayError("the coordinator of group readers is away")
+        follow(self, mirrored)
+
+    monkeypatch.setattr(GroupOffsets, "follow", fails_at_the_end)
+    with pytest.raises(MirrorError, match=r"groups' offsets .*: the coordinator of group readers is away"):
+        mirror_once(west.bootstrap, east.bootstrap)
+
+
+def test_mirror_that_waits_for_brokers_is_not_shown_as_stopped(
+    west: RunningBroker, east: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, going_on = threading.Event(), threading.Event()
+
+    def waits(*_: object) -> None:
+        held.set()
+        going_on.wait(30)
+
+    monkeypatch.setattr(GroupOffsets, "follow", waits)
+    with RunningMirror(west.bootstrap, east.bootstrap, status_folder=mirror_folder(tmp_path)):
+        assert held.wait(20)
+        until(lambda: bool(saved_mirrors(tmp_path)))
+        before_ms = saved_mirrors(tmp_path)[0]["at_ms"]
+        until(lambda: saved_mirrors(tmp_path)[0]["at_ms"] > before_ms)
+        going_on.set()
+
+
+def test_processes_of_a_mirror_that_begin_at_once_are_one_producer(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    for topic in ("clicks", "orders"):
+        make_topic(west.bootstrap, topic)
+        send(west.bootstrap, topic, range(100))
+    with (
+        RunningMirror(west.bootstrap, east.bootstrap, "clicks"),
+        RunningMirror(west.bootstrap, east.bootstrap, "orders"),
+    ):
+        until(lambda: {"clicks", "orders"} <= admin(east).list_topics(timeout=5).topics.keys())
+        until(lambda: all(len(rows(east.bootstrap, each)) == 100 for each in ("clicks", "orders")))
+    for topic in ("clicks", "orders"):
+        send(west.bootstrap, topic, range(100, 200))
+    mirror_once(west.bootstrap, east.bootstrap)
+
+    assert all(rows(east.bootstrap, each) == rows(west.bootstrap, each) for each in ("clicks", "orders"))
+
+
+def test_mirror_translates_hundreds_of_groups(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks", 2)
+    send(west.bootstrap, "clicks", range(1000))
+    groups = [f"group-{number}" for number in range(300)]
+    for number, group in enumerate(groups):
+        places = [TopicPartition("clicks", each, number) for each in range(2)]
+        admin(west).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])[
+            group
+        ].result()
+
+    mirror_once(west.bootstrap, east.bootstrap, groups=lambda _: True)
+
+    end = End(KafkaCluster(east.bootstrap))
+    end.refresh()
+    found = [end.committed(group) for group in groups]
+    end.drop_connections()
+    assert found == [{("clicks", each): number for each in range(2)} for number in range(300)]
+
+
 def test_mirror_refuses_a_topic_of_its_own_that_forgets(west: RunningBroker, east: RunningBroker) -> None:
     make_topic(east.bootstrap, "__headwater_mirror", cleanup_policy="delete")
 
@@ -450,6 +557,13 @@ def test_mirror_forgets_the_runs_of_what_expired_at_the_target(
     send_transaction(west.bootstrap, "orders", range(30, 33))
     mirror_once(west.bootstrap, east.bootstrap)
     assert contents(rows(east.bootstrap, "orders")) == contents(rows(west.bootstrap, "orders"))[16:]
+
+    admin(east).delete_topics(["orders"])["orders"].result()
+    mirror_once(west.bootstrap, east.bootstrap)  # from the beginning, of which nothing is kept any more
+    here, there = rows(east.bootstrap, "orders"), rows(west.bootstrap, "orders")
+    assert contents(here) == contents(there)
+    runs = load(End(KafkaCluster(east.bootstrap))).runs["orders", 0]
+    assert [runs.origin(row[1]) for row in here] == [row[1] for row in there]
 
 
 def test_mirror_waits_for_either_side(tmp_path: Path) -> None:

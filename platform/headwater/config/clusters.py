@@ -107,7 +107,7 @@ def default_cluster(
         return replace(named_cluster(settings, bootstrap, environ_bundle=environ_bundle), name="")
     if bootstrap and ":" not in bootstrap and (near := get_close_matches(bootstrap, settings.cluster, n=1)):
         raise UsageError(
-            f"--bootstrap {bootstrap}: the settings have no [cluster.{bootstrap}], did you mean {near[0]}? Brokers are "
+            f"{bootstrap}: the settings have no [cluster.{bootstrap}], did you mean {near[0]}? Brokers are "
             "HOST:PORT"
         )
     address = bootstrap or address_of(settings.client, section) or own_stack

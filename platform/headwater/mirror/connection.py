@@ -22,7 +22,7 @@ from headwater_broker.wire.errors import MalformedFrame
 from headwater_broker.wire.reader import read_message
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 0, 1, 2, 3, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 9, 10
 _HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 17, 18, 36
 BY_ID = 13
 """The first version of a fetch that names topics by their ids: one that was deleted and made anew is another topic."""
@@ -32,7 +32,8 @@ _VERSIONS: Mapping[int, tuple[str, tuple[int, ...]]] = {
     FETCH: ("fetch", (BY_ID, 11)),
     LIST_OFFSETS: ("list_offsets", (5,)),
     METADATA: ("metadata", (12, 8)),
-    INIT_PRODUCER_ID: ("init_producer_id", (1,)),
+    OFFSET_FETCH: ("offset_fetch", (5,)),
+    FIND_COORDINATOR: ("find_coordinator", (2,)),
     _HANDSHAKE: ("sasl_handshake", (1,)),
     _AUTHENTICATE: ("sasl_authenticate", (1,)),
 }

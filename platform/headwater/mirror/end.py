@@ -1,18 +1,24 @@
 """One of the two clusters: who leads which partition, where partitions begin and end, and an admin client."""
 
-import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from kio.schema.errors import ErrorCode
 
 from headwater.errors import UserError
-from headwater.mirror.connection import INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, Connection, passes
+from headwater.mirror.connection import (
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FETCH,
+    Connection,
+    passes,
+)
 from headwater.mirror.errors import AwayError, MirrorError
 from headwater_streams.base.errors import RefusedError
 from headwater_streams.sources.kafka_cluster import KafkaCluster
@@ -29,7 +35,8 @@ _NOT_NOW = (
     "COORDINATOR_NOT_AVAILABLE",
     "NOT_COORDINATOR",
 )
-_TRIES, _PAUSE_S = 50, 0.2
+_OF_GROUP = 0
+"""The kind of key by which a coordinator is found."""
 Place = tuple[str, int]
 """A topic and a partition."""
 
@@ -74,6 +81,7 @@ class End:
         self.cluster = cluster
         self.layout = Layout("")
         self._connections: dict[int, Connection] = {}
+        self._coordinators: dict[str, int] = {}
         self._any: Connection | None = None
         self._admin: Any = None
 
@@ -83,10 +91,9 @@ class End:
         Raises:
             AwayError: None answers.
         """
-        if self._any is None:
-            self._any = self._first()
+        connection = self._some_connection()
         try:
-            answer = self._any.ask(
+            answer = connection.ask(
                 METADATA,
                 topics=None,
                 allow_auto_topic_creation=False,
@@ -94,7 +101,7 @@ class End:
                 include_topic_authorized_operations=False,
             )
         except AwayError:
-            self._any.close()
+            connection.close()
             self._any = None
             raise
         if not answer.cluster_id:
@@ -112,6 +119,11 @@ class End:
             {topic.name: topic.topic_id for topic in topics if getattr(topic, "topic_id", None) is not None},
         )
         return self.layout
+
+    def _some_connection(self) -> Connection:
+        if self._any is None:
+            self._any = self._first()
+        return self._any
 
     def _first(self) -> Connection:
         reached: AwayError | None = None
@@ -196,58 +208,41 @@ class End:
                         )
         return found
 
-    def new_producer(self) -> tuple[int, int]:
-        """A producer id and its epoch.
-
-        Raises:
-            AwayError: No broker gives one.
-        """
-        broker = next(iter(self.layout.brokers), -1)
-        for _ in range(_TRIES):
-            answer = self.connection(broker).ask(
-                INIT_PRODUCER_ID, transactional_id=None, transaction_timeout=60_000
-            )
-            if not passes(answer.error_code):
-                break
-            time.sleep(_PAUSE_S)  # Apache Kafka's broker gets ids from its controller only now
-        else:
-            raise AwayError(f"{self.cluster.bootstrap} gives no producer id yet")
-        if answer.error_code:
-            raise MirrorError(
-                f"{self.cluster.bootstrap} gives no producer id: {answer.error_code.name}; an ACL is to allow "
-                "IdempotentWrite"
-            )
-        return answer.producer_id, answer.producer_epoch
-
     def admin(self) -> Any:
         """An admin client."""
         if self._admin is None:
-            self._admin = self._client(AdminClient)
+            self._admin = self._new_admin()
         return self._admin
 
     def committed(self, group: str) -> dict[Place, int]:
-        """What a group has committed of the topics there are.
+        """What a group has committed.
 
-        A consumer of the group asks, which joins nothing. librdkafka's admin client would end the process at a
-        coordinator that is only coming (confluentinc/librdkafka#5040).
+        Its coordinator is asked by a connection that stays: a client of librdkafka's for each of hundreds of groups
+        would take longer than the pause between two looks.
 
         Raises:
-            KafkaException: The brokers refuse, or cannot answer now.
+            AwayError: The coordinator cannot answer now.
+            KafkaException: The brokers refuse.
         """
-        places = [TopicPartition(topic, number) for topic, of in self.layout.leaders.items() for number in of]
-        if not places:
-            return {}
-        consumer = self._client(Consumer, {"group.id": group, "enable.auto.commit": False})
-        try:
-            found = consumer.committed(places, timeout=TIMEOUT_S)
-        finally:
-            consumer.close()
-        return {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
+        if group not in self._coordinators:
+            found = self._some_connection().ask(FIND_COORDINATOR, key=group, key_type=_OF_GROUP)
+            _require_no_error(found.error_code, f"the coordinator of group {group}")
+            self._coordinators[group] = found.node_id
+        answer = self.connection(self._coordinators[group]).ask(OFFSET_FETCH, group_id=group, topics=None)
+        if answer.error_code:
+            del self._coordinators[group]
+        _require_no_error(answer.error_code, f"the coordinator of group {group}")
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in answer.topics
+            for each in topic.partitions
+            if not each.error_code and each.committed_offset >= 0
+        }
 
-    def _client(self, kind: Callable[..., Any], more: Mapping[str, Any] = MappingProxyType({})) -> Any:
-        properties = {"client.id": "headwater-mirror", "log_level": 0, **self.cluster.rdkafka([]), **more}
+    def _new_admin(self) -> Any:
+        properties = {"client.id": "headwater-mirror", "log_level": 0, **self.cluster.rdkafka([])}
         try:
-            return new_client(kind, properties, self.cluster)
+            return new_client(AdminClient, properties, self.cluster)
         except RefusedError as error:
             raise MirrorError(str(error)) from error
 
@@ -255,4 +250,11 @@ class End:
         """Ends its connections; the next request makes new ones."""
         for each in (*self._connections.values(), *filter(None, (self._any,))):
             each.close()
-        self._connections, self._any = {}, None
+        self._connections, self._coordinators, self._any = {}, {}, None
+
+
+def _require_no_error(code: ErrorCode, who: str) -> None:
+    if passes(code):
+        raise AwayError(f"{who} is away")
+    if code:
+        raise KafkaException(KafkaError(code.value))

@@ -94,6 +94,7 @@ class GroupOffsets:
         """Writes the offsets of each group that moved.
 
         Raises:
+            AwayError: A coordinator cannot answer now.
             KafkaException: Brokers cannot answer now.
         """
         if mirrored:

@@ -83,7 +83,7 @@ class Keeper:
             MirrorError: The brokers refuse.
         """
         self._lock = Lock()
-        properties = {
+        self._properties = {
             "client.id": "headwater-mirror",
             "log_level": 0,
             "acks": "all",
@@ -92,7 +92,7 @@ class Keeper:
             "message.timeout.ms": 20_000,
             **target.cluster.rdkafka([]),
         }
-        self._producer = Producer(properties)
+        self._producer = Producer(self._properties)
         self._reader = MirrorReader(target.cluster)
         self.map = _newest(self._reader)
 
@@ -127,14 +127,18 @@ class Keeper:
 
         pairs = [*((each.key, to_json(each)) for each in records), *((key, None) for key in forgotten)]
         with self._lock:
-            for key, value in pairs:
-                self._producer.produce(MIRROR_TOPIC, value, key, partition=0, on_delivery=note)
-            if self._producer.flush(30):
+            try:
+                for key, value in pairs:
+                    self._producer.produce(MIRROR_TOPIC, value, key, partition=0, on_delivery=note)
+                left = self._producer.flush(30)
+            except KafkaException as error:  # of a producer that has met what it never gets over
+                failed.append(error.args[0])
+                left = 0
+            if left or failed:
                 self._producer.purge()
-                self._producer.flush(1)
-                raise AwayError(f"the brokers do not take records of {MIRROR_TOPIC}")
-            if failed:
-                raise AwayError(f"the brokers do not take records of {MIRROR_TOPIC}: {failed[0].str()}")
+                self._producer = Producer(self._properties)
+                why = f": {failed[0].str()}" if failed else ""
+                raise AwayError(f"the brokers do not take records of {MIRROR_TOPIC}{why}")
             _newest(self._reader)
             if self._reader.read_to <= max(
                 written, default=-1

@@ -1,42 +1,34 @@
 """The mirror: finds topics, keeps their names, partitions and settings alike, and has lanes copy them."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
+from uuid import UUID
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    NewPartitions,
-    NewTopic,
-)
 
 from headwater.errors import reason
-from headwater.mirror.end import EARLIEST, LATEST, TIMEOUT_S, End, Place, text_of, why_refused
-from headwater.mirror.errors import AwayError, MirrorError
+from headwater.mirror.end import EARLIEST, LATEST, End, Place, text_of
+from headwater.mirror.errors import AwayError, MirrorError, text_of_error
 from headwater.mirror.groups import GroupOffsets, Mirrored
 from headwater.mirror.kept import Keeper, load, require_topic
 from headwater.mirror.lane import Lane, Tell
 from headwater.mirror.partition import Partition
-from headwater.mirror.topics import Choice, Refused, followed, record_of
+from headwater.mirror.target_topics import TargetTopics
+from headwater.mirror.topics import Choice, Refused, record_of
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.plural import quantity
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from headwater_streams.sources.mirrored import MIRROR_TOPIC, MirrorMap, MirrorRecord, RunsRecord, TopicRecord
+from headwater_streams.sources.mirrored import MirrorMap, MirrorRecord, TopicRecord
 
 _PAUSE_S = 1.0
 _FORGOTTEN_AT_ONCE = 10_000
 """librdkafka takes 100,000 records before it has sent any."""
-_STAMPS, _CREATED = "message.timestamp.type", "CreateTime"
-"""A record keeps its time, also where the target's brokers give each topic theirs."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +89,14 @@ class Mirror:
         self._partitions: dict[Place, Partition] = {}
         self._lanes: dict[int, Lane] = {}
         self._at_source: MirrorMap | None = None
-        self._seen_topics: frozenset[str] = frozenset()
+        self._seen_topics: frozenset[tuple[str, UUID | None]] = frozenset()
         self._told: set[str] = set()
-        self._refused: dict[str, str] = {}
+        self._refused: list[str] = []
         self._groups = GroupOffsets(self._source, self._target, options.groups, self._tell_once)
-        self._known_settings: frozenset[str] = frozenset()
-        self._forced: dict[str, str] = {}
+        self._topics: TargetTopics | None = None
         self._passed: dict[Place, int] | None = None
         self._ends: dict[Place, int] | None = None
-        self._ended = False
+        self._has_ended = Event()
 
     def run(self) -> dict[str, Any]:
         """Mirrors.
@@ -116,6 +107,8 @@ class Mirror:
         Raises:
             MirrorError: It cannot begin, or cannot go on.
         """
+        saver = Thread(target=self._save_until_ended, name="mirror-status", daemon=True)
+        saver.start()
         try:
             away = self._mirror_until_stopped()
             self._stop_lanes()
@@ -123,11 +116,11 @@ class Mirror:
             if failure is not None:
                 raise failure
             if self._mirror is not None and not away:
-                with suppress(AwayError, KafkaException):
-                    self._groups.follow(self._mirrored())
+                self._follow_groups_at_the_end()
         finally:
             self._stop_lanes()
-            self._ended = True
+            self._has_ended.set()
+            saver.join()
             self._save()
             if self._keeper is not None:
                 self._keeper.close()
@@ -136,6 +129,15 @@ class Mirror:
         if self._options.once:
             self._require_all()
         return self.status()
+
+    def _follow_groups_at_the_end(self) -> None:
+        try:
+            self._groups.follow(self._mirrored())
+        except (AwayError, KafkaException) as error:
+            why = f"the groups' offsets are not what they are at the source: {text_of_error(error)}"
+            if self._options.once:
+                raise MirrorError(why) from error
+            self._tell(why)
 
     def _mirror_until_stopped(self) -> str:
         """Mirrors; returns which cluster is away, empty where none is."""
@@ -159,7 +161,7 @@ class Mirror:
                     next_s["retry"] = now_s + self._options.settle_s
                 away = ""
             except (AwayError, KafkaException) as error:
-                text = str(error) if isinstance(error, AwayError) else str(error.args[0].str())
+                text = text_of_error(error)
                 if self._mirror is None and self._options.once:
                     raise MirrorError(text) from error
                 if self._mirror is None and away != text:
@@ -167,7 +169,6 @@ class Mirror:
                 away = text
                 self._source.drop_connections()
                 self._target.drop_connections()
-            self._save()
             if self._options.once and self._is_done():
                 break
             self._stop.wait(_PAUSE_S if not self._options.once else 0.1)
@@ -185,7 +186,11 @@ class Mirror:
             MirrorError: Something could not; it is named.
         """
         if self._refused:
-            raise MirrorError(next(iter(self._refused.values())))
+            raise MirrorError(self._refused[0])
+        if not self._is_done():
+            raise MirrorError(
+                "the mirror was stopped before everything was mirrored; the same command goes on"
+            )
         halted = [each for each in self._partitions.values() if each.halted]
         if halted:
             raise MirrorError(
@@ -204,7 +209,8 @@ class Mirror:
             "target": self._target.cluster.bootstrap,
             "target_id": self._target.layout.cluster_id,
             "at_ms": int(time.time() * 1000),
-            "ended": self._ended,
+            "ended": self._has_ended.is_set(),
+            "refused": self._refused,
             "topics": [
                 {
                     "topic": topic,
@@ -239,34 +245,24 @@ class Mirror:
                 f"{source.cluster_id}: a mirror is between two"
             )
         require_topic(self._target)
+        if self._keeper is not None:  # of an attempt that failed
+            self._keeper.close()
         self._keeper = Keeper(self._target)
         self._map = self._keeper.map
         mirror = self._map.mirrors.get(source.cluster_id)
         if mirror is None:
-            producer_id, epoch = self._target.new_producer()
             mirror = MirrorRecord(
                 source=source.cluster_id,
                 name=self._options.name or self._options.default_name or source.cluster_id,
-                producer_id=producer_id,
-                producer_epoch=epoch,
+                producer_id=producer_of(source.cluster_id),
+                producer_epoch=0,
             )
             self._keeper.keep([mirror])
         elif self._options.name and self._options.name != mirror.name:
             raise MirrorError(
                 f"origins of this source are named {mirror.name} at the target already: leave --name out, or give that"
             )
-        resource = ConfigResource(ConfigResource.Type.TOPIC, MIRROR_TOPIC)
-        described = self._described(self._target, [resource])[MIRROR_TOPIC]
-        self._known_settings = frozenset(described)
-        policy = described.get("cleanup.policy")
-        if policy is not None and policy.value != "compact":
-            raise MirrorError(
-                f"{MIRROR_TOPIC} at the target has cleanup.policy={policy.value}, and would forget what is mirrored: "
-                f"headwater topics alter {MIRROR_TOPIC} --config cleanup.policy=compact mends that"
-            )
-        stamps = described.get(_STAMPS)
-        if stamps is not None and stamps.value != _CREATED:
-            self._forced = {_STAMPS: _CREATED}
+        self._topics = TargetTopics(self._source, self._target, self._keeper, self._tell_once)
         self._mirror = mirror
 
     def _refresh(self) -> None:
@@ -274,17 +270,20 @@ class Mirror:
         source, target = self._source.refresh(), self._target.refresh()
         if self._passed is None:
             self._passed = self._groups.passed()
+        assert self._keeper is not None
+        self._keeper.look()  # other processes mirror and release topics, too
         names = [name for name in sorted(source.leaders) if self._options.choice.has(name)]
-        if self._at_source is None or not self._seen_topics.issuperset(names):
+        topics = frozenset((name, source.ids.get(name)) for name in names)
+        if self._at_source is None or not self._seen_topics.issuperset(topics):
             # A mirror into the source keeps there what a topic is before it makes the topic.
             self._at_source = load(self._source)
-            self._seen_topics = frozenset(names)
+            self._seen_topics = topics
         records: dict[str, TopicRecord] = {}
         if not names:
             others = sorted(each for each in source.leaders if not each.startswith("__"))
             there = nearest(self._options.choice.text, others) or "none"
             self._tell_once(f"no topic of {self._source.cluster.bootstrap} matches --topics; it has {there}")
-        returned: list[str] = []
+        returned, refused = list[str](), list[str]()
         for name in names:
             record = record_of(
                 name,
@@ -297,26 +296,27 @@ class Mirror:
                 is_at_target=f"{self._options.choice.prefix}{name}" in target.leaders,
             )
             if isinstance(record, Refused):
-                self._tell_once(record.why)
-                self._refused[name] = record.why
+                refused.append(record.why)
             elif record is None:
                 returned.append(name)
             else:
-                self._refused.pop(name, None)
                 records[name] = record
         if returned:
             of_them = quantity(len(returned), "topic that came", "topics that came")
             self._tell_once(f"{of_them} from the target: not copied back, as {returned[0]}")
-        settings = self._settings(records)
-        for name, record in records.items():
-            self._follow(name, record, settings.get(name, {}))
+        assert self._topics is not None
+        existing = self._topics.follow(records)
+        refused += [each.why for each in existing.values() if each.why]
         partitions = {
             (name, number): self._partition((name, number), record)
             for name, record in records.items()
             for number in source.leaders[name]
+            if number < existing[name].partitions
         }
-        self._partitions = partitions
+        self._partitions, self._refused = partitions, refused
         self._assign()
+        for why in refused:
+            self._tell_once(why)
         if self._ends is None and self._options.once:
             self._ends = self._source.offsets(partitions, LATEST, committed=True)
             for place, end in self._ends.items():
@@ -324,19 +324,14 @@ class Mirror:
 
     def _partition(self, place: Place, record: TopicRecord) -> Partition:
         topic_id, known = self._source.layout.ids.get(place[0]), self._partitions.get(place)
+        leader = self._source.leader(place)
         if known is not None and known.topic_id == topic_id:
-            return known
+            if leader in (known.lane, -1):
+                return known
+            return replace(known, lane=leader, copying=None)  # the other lane may be at work on the old one
         runs = self._map.runs_of(record.name, place[1])
         passed = (self._passed or {}).get(place, 0)
-        return Partition(place, topic_id, record.name, runs, passed=passed)
-
-    def _resets(self, record: TopicRecord) -> list[RunsRecord]:
-        """What is kept where a topic was made anew at the source: its offsets have nothing to do with those before."""
-        known = self._map.topics.get(record.name)
-        if known is None or not known.topic_id or known.topic_id == record.topic_id:
-            return []
-        numbers = [number for topic, number in tuple(self._map.runs) if topic == record.name]
-        return [RunsRecord(topic=record.name, partition=each, runs=((0, 0),), end=None) for each in numbers]
+        return Partition(place, topic_id, record.name, runs, leader, passed=passed)
 
     def _forget_expired(self) -> None:
         """Forgets the runs of what the target itself has no more."""
@@ -365,77 +360,6 @@ class Mirror:
         for leader, lane in self._lanes.items():
             lane.work.assign(by_leader.get(leader, {}))
 
-    def _settings(self, records: dict[str, TopicRecord]) -> dict[str, dict[str, str]]:
-        """The settings that the source's topics have of their own."""
-        if not records:
-            return {}
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in records]
-        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        return {
-            topic: {
-                name: entry.value
-                for name, entry in entries.items()
-                if entry.source == own and entry.value is not None and not entry.is_sensitive
-            }
-            for topic, entries in self._described(self._source, resources).items()
-        }
-
-    def _described(self, end: End, resources: list[ConfigResource]) -> dict[str, dict[str, Any]]:
-        found = {}
-        for resource, future in end.admin().describe_configs(resources, request_timeout=TIMEOUT_S).items():
-            try:
-                found[resource.name] = future.result()
-            except KafkaException as error:
-                why = why_refused(error)
-                self._tell_once(
-                    f"the settings of topic {resource.name} of {end.cluster.bootstrap} are not followed: {why}"
-                )
-                found[resource.name] = {}
-        return found
-
-    def _follow(self, name: str, record: TopicRecord, settings: dict[str, str]) -> None:
-        """Has the topic at the target be as that at the source is."""
-        assert self._keeper is not None
-        count = len(self._source.layout.leaders[name])
-        changes, taken_over = followed(settings, record.configs, self._known_settings)
-        existing = self._target.layout.leaders.get(record.name)
-        if record != self._map.topics.get(record.name) or (existing is None):
-            # Before the topic is there: a mirror the other way reads it then.
-            self._keeper.keep([*self._resets(record), record])
-        try:
-            if existing is None:
-                config = {**taken_over, **self._forced}
-                new = NewTopic(record.name, num_partitions=count, replication_factor=-1, config=config)
-                self._target.admin().create_topics([new], request_timeout=TIMEOUT_S)[record.name].result()
-            else:
-                if len(existing) < count:
-                    grown = [NewPartitions(record.name, count)]
-                    self._target.admin().create_partitions(grown, request_timeout=TIMEOUT_S)[
-                        record.name
-                    ].result()
-                if changes:
-                    self._alter(record.name, changes.set, changes.removed)
-        except KafkaException as error:
-            why = why_refused(error)
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                self._tell_once(f"topic {record.name} at the target cannot be made as {name} is: {why}")
-                return
-        if changes:
-            self._keeper.keep([replace(record, configs=taken_over)])
-
-    def _alter(self, topic: str, new: Any, removed: Iterable[str]) -> None:
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in new.items()
-        ]
-        entries += [
-            ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in removed
-        ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        self._target.admin().incremental_alter_configs([resource], request_timeout=TIMEOUT_S)[
-            resource
-        ].result()
-
     def _mirrored(self) -> dict[Place, Mirrored]:
         return {
             place: Mirrored(each.target, each.runs, each.acknowledged, each.mirrored_to)
@@ -452,6 +376,11 @@ class Mirror:
             or (self._partitions[place].mirrored_to or 0) >= end
             for place, end in self._ends.items()
         )
+
+    def _save_until_ended(self) -> None:
+        """Saves how far it is, beside what waits for brokers: one that saves nothing is taken for one that stopped."""
+        while not self._has_ended.wait(_PAUSE_S):
+            self._save()
 
     def _save(self) -> None:
         status = self.status()
@@ -474,6 +403,15 @@ class Mirror:
         if sentence not in self._told:
             self._told.add(sentence)
             self._tell(sentence)
+
+
+def producer_of(source: str) -> int:
+    """The producer id of a mirror, from the id of the cluster that is mirrored: all its processes have the same.
+
+    Brokers give ids from 0 on; these are beyond any that they ever give.
+    """
+    digest = hashlib.sha256(f"headwater-mirror {source}".encode()).digest()
+    return 1 << 61 | int.from_bytes(digest[:8]) >> 3
 
 
 def _lag(partitions: Iterable[Partition]) -> int | None:

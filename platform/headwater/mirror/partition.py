@@ -22,6 +22,7 @@ class Partition:
         topic_id: The id of its topic at the source; None where the source's brokers give none.
         here: Its topic at the target.
         runs: What is known of its offsets.
+        lane: The broker of the source that led it when it was last asked.
         copying: Where it stands; None: the target is to be asked.
         rests_until_s: When the target is to be asked, by the monotonic clock.
         mirrored_to: The offset of the source up to which the target has acknowledged all; None before the first look.
@@ -39,6 +40,7 @@ class Partition:
     topic_id: UUID | None
     here: str
     runs: Runs
+    lane: int = -1
     copying: Copying | None = None
     rests_until_s: float = 0.0
     mirrored_to: int | None = None

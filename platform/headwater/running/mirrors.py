@@ -49,12 +49,15 @@ def mirror_rows(mirrors: Iterable[dict[str, Any]]) -> list[list[Any]]:
 
 
 def mirror_problems(mirrors: Iterable[dict[str, Any]]) -> list[str]:
-    """A sentence for each partition that does not go on."""
-    return [
+    """A sentence for each topic or partition that does not go on."""
+    mirrors = [mirror for mirror in mirrors if mirror["running"]]
+    refused = [
+        f"mirror of {mirror['source']}: {why}" for mirror in mirrors for why in mirror.get("refused", ())
+    ]
+    return refused + [
         f"mirror of {mirror['source']}: topic {topic['topic']}, partition {partition['partition']}: "
         f"{partition['halted']}"
         for mirror in mirrors
-        if mirror["running"]
         for topic in mirror["topics"]
         for partition in topic["partitions"]
         if partition["halted"]
