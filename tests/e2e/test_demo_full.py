@@ -53,7 +53,7 @@ def test_full_demo_ends_ok_and_says_what_was_proved(finished: Finished) -> None:
     full = result["full"]
     sent = sum(topic["produced"] for topic in result["events"].values())
     assert full["mirror"] == {"records": sent, "topics": 3, "lag": 0}
-    assert full["counts"]["records"] == sent
+    assert full["counts"]["records"] == full["counts"]["mirrored"] == sent
     assert full["counts"]["complete"] == full["counts"]["buckets"] > 100
     assert full["registry"]["versions"] == [1, 2]
     assert {each.split()[0] for each in full["checks"]["broken"]} == {"silver.departures", "silver.arrivals"}
@@ -71,7 +71,7 @@ def test_full_demo_home_is_what_the_notebooks_draw(
     finished: Finished, run_notebook: Callable[..., list[str]]
 ) -> None:
     shown = run_notebook("quality_and_audit", HEADWATER_HOME=str(finished.home))
-    assert "True" in shown, "producer, broker and jobs counted the same in every hour"
+    assert "True" in shown, "producer, broker, mirror and jobs counted the same in every hour"
     assert any("in_time" in text and "broken" in text and "well" in text for text in shown), "the alarms"
     shown = run_notebook("the_ledger", HEADWATER_HOME=str(finished.home))
     assert "'every offset is accounted for'" in shown

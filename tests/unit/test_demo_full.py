@@ -49,6 +49,12 @@ def test_alarms_that_are_missing_or_twice_are_told(
     assert sentence == f"{first}: the alarms of the check {CHECK} were {said}, not broken, well"
 
 
+def test_alarms_are_read_where_the_end_of_a_line_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "alarms").write_text('{"table": "t"}{"table": "u"}\n\n{"table": "v"}\n')
+    delivered = Alarms(Home(tmp_path), tmp_path / "alarms").delivered()
+    assert [each["table"] for each in delivered] == ["t", "u", "v"]
+
+
 def test_alarms_before_any_came_are_none(tmp_path: Path) -> None:
     assert Alarms(Home(tmp_path), tmp_path / "alarms").delivered() == []
 

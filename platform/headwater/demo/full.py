@@ -8,6 +8,7 @@ Halfway the shipper of one airport stands still for five hours of the replayed c
 a check of two tables, and an alarm says so; it says so again when they are well.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -24,6 +25,7 @@ from headwater.demo.reports import REFUSED, Reports, answer_without_schema
 from headwater.demo.run import Demo, DemoClusters
 from headwater.demo.stack import HOST, await_leaders, create_topics, demo_stack, front_stack, registry_url
 from headwater.demo.topic_log import TopicLog
+from headwater.errors import UserError
 from headwater.stack.local import running_stack
 from headwater.stack.ports import free_port
 from headwater_client import CountedProducer, counted
@@ -69,9 +71,14 @@ class FullDemo(Demo):
             self._reports = Reports(registry_url(port), held)
             self._reports.register(1)  # the jobs take their columns from it
             create_topics(front.bootstrap, _BY_SCHEMA)
-            mirror = RunningMirror(front.bootstrap, analysis.bootstrap, self._home.root, self._show.say)
+            log = self._home.folder / "mirror.log"
+            mirror = RunningMirror(front.bootstrap, analysis.bootstrap, self._home.root, log)
             self._mirror = stack.enter_context(mirror)
-            await_leaders(analysis.bootstrap)
+            try:
+                await_leaders(analysis.bootstrap)
+            except UserError:
+                self._mirror.check()  # if it has ended, that is why
+                raise
             yield DemoClusters(front.bootstrap, analysis.bootstrap)
 
     def values(self, event: Event) -> Iterable[bytes]:
@@ -99,7 +106,7 @@ class FullDemo(Demo):
             self._prove_mirror(front, analysis)
             place = self._held_record(front)
         self._prove_registry(clusters.front)
-        self._prove_counts(clusters.front)
+        self._prove_counts(clusters)
         self._prove_checks()
         self._prove_trace(place)
 
@@ -121,8 +128,8 @@ class FullDemo(Demo):
         self._alarms.look()
 
     def _prove_mirror(self, front: TopicLog, analysis: TopicLog) -> None:
+        topics = self._mirror.topics()
         same, differences = compare_clusters(front, analysis)
-        topics = self._mirror.status()["topics"]
         lag = sum(topic["lag"] or 0 for topic in topics)
         self._result.full["mirror"] = {"records": same, "topics": len(topics), "lag": lag}
         self._prove(
@@ -150,14 +157,21 @@ class FullDemo(Demo):
             differences,
         )
 
-    def _prove_counts(self, front: str) -> None:
-        complete, buckets, records, differences = 0, 0, 0, list[str]()
-        for topic in audit.counts(TOPICS, bucket=_BUCKET, home=self._home.root, bootstrap=front):
-            buckets += len(topic.verdicts)
-            complete += sum(each.status == "complete" for each in topic.verdicts)
-            records += sum(
-                count.count for each in topic.verdicts for count in each.counts if count.tier == "producer"
-            )
+    def _prove_counts(self, clusters: DemoClusters) -> None:
+        complete, buckets, differences, tiers = 0, 0, list[str](), Counter[str]()
+        audits = audit.counts(
+            TOPICS,
+            bucket=_BUCKET,
+            home=self._home.root,
+            bootstrap=clusters.front,
+            mirrors=[clusters.analysis],
+        )
+        for topic in audits:
+            if topic.topic in TOPICS:  # not the copy
+                buckets += len(topic.verdicts)
+                complete += sum(each.status == "complete" for each in topic.verdicts)
+                for count in (one for each in topic.verdicts for one in each.counts):
+                    tiers[count.tier] += count.count
             # A producer that was killed may have told nobody of what it had sent last.
             allowed = {"complete", "uncounted", "unknown", "open"} if self._interrupted else {"complete"}
             differences += [
@@ -169,10 +183,18 @@ class FullDemo(Demo):
                 differences.append(
                     f"counts of {topic.topic}: {quantity(len(wrong), 'bucket')} not complete: {wrong[0].words}"
                 )
-        self._result.full["counts"] = {"buckets": buckets, "complete": complete, "records": records}
+        records, mirrored = tiers["producer"], tiers["mirror"]
+        if records != mirrored and not self._interrupted:
+            differences.append(f"the producer counted {records} records, and the mirror has {mirrored}")
+        self._result.full["counts"] = {
+            "buckets": buckets,
+            "complete": complete,
+            "records": records,
+            "mirrored": mirrored,
+        }
         self._prove(
             f"counts: {complete:,} of {quantity(buckets, 'bucket')} of topic and hour are complete; the producer "
-            f"counted {quantity(records, 'record')}, and brokers, jobs and tables have each",
+            f"counted {quantity(records, 'record')}, and brokers, mirror, jobs and tables have each",
             differences,
         )
 

@@ -21,6 +21,7 @@ from headwater.stack.local import data_dir
 from headwater.stack.state import running_state
 from headwater_streams.base.errors import StreamsError
 from headwater_streams.runtime.query import explain
+from headwater_streams.runtime.restarts import Restarts
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.spark.spark_errors import AnyJvmError
 
@@ -105,7 +106,10 @@ class LivePart:
         """
         try:
             runner = JobRunner(
-                self._environment.context, find_jobs(self._options.jobs), lease=self._environment.leases
+                self._environment.context,
+                find_jobs(self._options.jobs),
+                lease=self._environment.leases,
+                restarts=Restarts(),
             )
             runner.start(interval_s=_TRIGGER_S)
             self._note_start("all")
