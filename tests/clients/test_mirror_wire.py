@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -21,11 +22,14 @@ from confluent_kafka.admin import (
     NewPartitions,
 )
 
+from headwater.errors import UsageError
 from headwater.mirror import MirrorError
 from headwater.mirror.end import End
 from headwater.mirror.errors import AwayError
 from headwater.mirror.groups import GroupOffsets
 from headwater.mirror.kept import load
+from headwater.mirror.release import release
+from headwater.mirror.topics import Choice
 from headwater.running.mirrors import mirror_folder, mirror_problems, mirror_rows, saved_mirrors
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams.sources.kafka_cluster import KafkaCluster
@@ -478,6 +482,49 @@ def test_mirror_translates_hundreds_of_groups(west: RunningBroker, east: Running
     found = [end.committed(group) for group in groups]
     end.drop_connections()
     assert found == [{("clicks", each): number for each in range(2)} for number in range(300)]
+
+
+def test_mirror_of_topics_that_are_released_ends_and_they_are_mirrored_back(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    for topic in ("clicks", "orders"):
+        make_topic(west.bootstrap, topic)
+        send(west.bootstrap, topic, range(100))
+    mirror_once(west.bootstrap, east.bootstrap)
+    target = KafkaCluster(east.bootstrap)
+
+    with pytest.raises(UsageError, match=r"matches --topics; it has clicks"):
+        release(target, Choice((re.compile("clciks"),)))
+    (released,) = release(target, Choice((re.compile("clicks"),)))
+    assert (released.name, released.released) == ("clicks", {0: 100})
+    assert release(target, Choice((re.compile("clicks"),))) == []
+    send(east.bootstrap, "clicks", range(100, 110))
+    send(west.bootstrap, "orders", range(100, 110))
+    with pytest.raises(MirrorError, match=r"clicks at the target was released"):
+        mirror_once(west.bootstrap, east.bootstrap)
+    assert rows(east.bootstrap, "orders") == rows(west.bootstrap, "orders")  # the others go on
+    assert [row[3] for row in rows(east.bootstrap, "clicks")] == [b"value %d" % each for each in range(110)]
+
+    with pytest.raises(MirrorError, match=r"records that this mirror did not write"):
+        mirror_once(east.bootstrap, west.bootstrap)
+    admin(west).delete_topics(["clicks"])["clicks"].result()
+    _, told = mirror_once(east.bootstrap, west.bootstrap)
+    assert rows(west.bootstrap, "clicks") == rows(east.bootstrap, "clicks")
+    assert told == ["1 topic that came from the target: not copied back, as orders"]
+
+
+def test_mirror_that_runs_stops_at_a_topic_that_is_released(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(10))
+    with RunningMirror(west.bootstrap, east.bootstrap) as mirror:
+        until(lambda: "clicks" in admin(east).list_topics(timeout=5).topics)
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 10)
+        release(KafkaCluster(east.bootstrap), Choice((re.compile("clicks"),)))
+        until(lambda: any("was released" in each for each in mirror.told))
+        send(west.bootstrap, "clicks", range(10, 20))
+        time.sleep(1)
+
+    assert len(rows(east.bootstrap, "clicks")) == 10
 
 
 def test_mirror_refuses_a_topic_of_its_own_that_forgets(west: RunningBroker, east: RunningBroker) -> None:

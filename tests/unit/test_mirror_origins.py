@@ -1,5 +1,7 @@
 """The runs that the offsets of a batch belong to."""
 
+from dataclasses import replace
+
 from headwater_streams.sources.mirrored import MirrorMap, MirrorRecord, Runs, TopicRecord
 from headwater_streams.sources.origins import OriginRun, in_blocks, runs_within
 
@@ -32,6 +34,15 @@ def test_mirror_origins_of_the_last_run_reach_to_the_end() -> None:
     ranges = {"east:w.clicks": {0: (25, 30)}}
 
     assert runs_within(kept(), ranges, {"east:w.clicks": "w.clicks"}) == [run(25, 30, 120)]
+
+
+def test_mirror_origins_of_what_others_wrote_once_the_topic_was_released_are_none() -> None:
+    found = kept()
+    found.topics["w.clicks"] = replace(found.topics["w.clicks"], released={0: 22})
+    ranges, names = {"w.clicks": {0: (15, 30), 1: (0, 5)}}, {"w.clicks": "w.clicks"}
+
+    assert [(each.start, each.end) for each in runs_within(found, ranges, names)] == [(15, 20), (20, 22)]
+    assert runs_within(found, {"w.clicks": {0: (22, 30)}}, names) == []
 
 
 def test_mirror_origins_of_no_offsets_are_none() -> None:

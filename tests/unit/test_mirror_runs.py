@@ -29,6 +29,15 @@ RECORDS = (
         configs={"retention.ms": "86400000"},
     ),
     RunsRecord(topic="west.clicks", partition=3, runs=((0, 100), (17, 120)), end=40, lost=3),
+    TopicRecord(
+        name="orders",
+        source="kQ-1",
+        topic="orders",
+        topic_id="",
+        origin="orders",
+        via=("kQ-1",),
+        released={0: 7, 1: 0},
+    ),
 )
 
 

@@ -1,6 +1,7 @@
 """Which topics are mirrored, their settings, and the offsets of groups."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,25 @@ def test_mirror_topics_that_came_from_the_target_are_left_out(via: tuple[str, ..
     at_source = MirrorMap(topics={"t": mirrored("t", via)})
 
     assert record_of("t", ALL, "B", "A", at_source, MirrorMap()) is None
+
+
+def test_mirror_topics_that_were_released_are_the_sources_own() -> None:
+    before = replace(mirrored("t", ("A",)), released={0: 5})
+
+    record = record_of("t", ALL, "B", "A", MirrorMap(topics={"t": before}), MirrorMap())
+
+    assert record == mirrored("t", ("B",))
+
+
+def test_mirror_topics_that_were_released_at_the_target_are_refused_until_they_are_deleted_there() -> None:
+    at_target = MirrorMap(topics={"t": replace(mirrored("t", ("A",)), released={0: 5})})
+
+    refused = record_of("t", ALL, "A", "B", MirrorMap(), at_target, is_at_target=True)
+    anew = record_of("t", ALL, "A", "B", MirrorMap(), at_target, is_at_target=False)
+
+    assert isinstance(refused, Refused)
+    assert "t at the target was released" in refused.why
+    assert anew == mirrored("t", ("A",))
 
 
 def test_mirror_topics_two_sources_of_one_name_are_refused() -> None:

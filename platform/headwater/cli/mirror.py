@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,10 @@ from headwater.running.mirrors import MIRROR_COLUMNS, mirror_folder, mirror_rows
 from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped
 from headwater_streams.base.plural import quantity
+from headwater_streams.sources.kafka_cluster import KafkaCluster
+
+if TYPE_CHECKING:
+    from headwater.mirror.topics import Choice
 
 
 def mirror(
@@ -63,6 +67,13 @@ def mirror(
     once: Annotated[
         bool, typer.Option("--once", help="End when everything is mirrored that is there at the start.")
     ] = False,
+    release: Annotated[
+        bool,
+        typer.Option(
+            "--release",
+            help="Let others write to mirrored topics of --to, which are mirrored no more, and end.",
+        ),
+    ] = False,
     status: Annotated[
         bool, typer.Option("--status", help="Show how far the mirrors of --home are, and end.")
     ] = False,
@@ -81,16 +92,19 @@ def mirror(
     away, and after kill -9 goes on where the target ends. Topics that came
     from the target are not copied back. How far it is, headwater status shows.
 
+    Where the first cluster is lost, stop the mirror and --release the topics.
+
     \b
     Examples:
       headwater mirror --from west:9092 --to east:9092 --topics 'clicks|orders.*'
       headwater mirror --from west --topics '.*' --prefix west. --once
+      headwater mirror --release --to east --topics '.*'
       headwater mirror --status
     """
     if status:
         _print_status(home, json_output)
         return
-    if source is None:
+    if source is None and not release:
         raise UsageError("headwater mirror needs --from: the brokers whose topics are mirrored")
     if not topics:
         raise UsageError("headwater mirror needs --topics: '.*' is all of them")
@@ -98,18 +112,21 @@ def mirror(
     from headwater.mirror.topics import Choice, pattern
 
     settings = load_settings(os.environ).settings
-    from_cluster = Clusters(home, source, settings).require_default()
     to_cluster = Clusters(home, target, settings).require_default()
     choice = Choice(
         tuple(pattern(each, "--topics") for each in topics),
         tuple(pattern(each, "--exclude") for each in exclude or []),
         prefix,
     )
+    if release:
+        _release(to_cluster, choice, json_output)
+        return
+    from_cluster = Clusters(home, source, settings).require_default()
     of_groups = pattern(groups, "--groups") if groups else None
     options = MirrorOptions(
         choice,
         name=name,
-        default_name=source if source in settings.cluster else "",
+        default_name=source if source is not None and source in settings.cluster else "",
         groups=None if of_groups is None else lambda group: of_groups.fullmatch(group) is not None,
         once=once,
         status_folder=mirror_folder(home),
@@ -140,6 +157,19 @@ class _Reporter:
         if status["topics"] != self._last:
             print_json(status)
             self._last = status["topics"]
+
+
+def _release(cluster: KafkaCluster, choice: "Choice", json_output: bool) -> None:
+    from headwater.mirror.release import described, release
+
+    released = release(cluster, choice)
+    if json_output:
+        print_json(described(released))
+        return
+    names = ", ".join(each.name for each in released)
+    print_line(
+        f"released {quantity(len(released), 'topic')} of {cluster.bootstrap}{f': {names}' if names else ''}"
+    )
 
 
 def _print_status(home: Path, json_output: bool) -> None:

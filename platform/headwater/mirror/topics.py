@@ -99,6 +99,8 @@ def record_of(
         is_at_target: Whether the target has a topic of that name.
     """
     before = at_source.topics.get(topic)
+    if before is not None and before.released is not None:
+        before = None  # others write to it: it is the source's own
     via = (*(before.via if before is not None else ()), source_id)
     if target_id in via:
         return None
@@ -109,6 +111,13 @@ def record_of(
             f"topic {topic} is not mirrored: {name} at the target is a mirror of {known.topic} of the cluster "
             f"{known.source}; a --prefix gives this one another name"
         )
+    if known is not None and known.released is not None:
+        if is_at_target:
+            return Refused(
+                f"topic {topic} is not mirrored: {name} at the target was released, and others may write to it; delete "
+                "it there to have it mirrored anew"
+            )
+        known = replace(known, released=None)
     if known is None:
         return TopicRecord(name=name, source=source_id, topic=topic, topic_id=topic_id, origin=topic, via=via)
     if topic_id and known.topic_id and topic_id != known.topic_id:

@@ -183,6 +183,7 @@ class CountsAudit:
                     for name, each in reader.newest().topics.items()
                     if each.source == origin
                     and name in existing
+                    and each.released is None
                     # Offsets of a topic that was made again have nothing to do with those that are mirrored.
                     and ("" in (each.topic_id, ids.get(each.topic, "")) or each.topic_id == ids[each.topic])
                 }

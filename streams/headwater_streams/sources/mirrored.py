@@ -70,6 +70,7 @@ class TopicRecord:
         origin: What origins call that topic: another name, where it was made anew under the one that it had.
         via: The ids of all clusters that its records came through, the first of them first, `source` last.
         configs: Those of its settings that were taken over.
+        released: Where its partitions ended when others were allowed to write to it; None: nobody else may.
     """
 
     name: str
@@ -79,6 +80,11 @@ class TopicRecord:
     origin: str
     via: tuple[str, ...]
     configs: Mapping[str, str] = field(default_factory=dict)
+    released: Mapping[int, int] | None = None
+
+    def mirrored_before(self, partition: int, end: int) -> int:
+        """The offset behind the last one before another that the mirror wrote: what others wrote has no origin."""
+        return end if self.released is None else min(end, self.released.get(partition, 0))
 
     @property
     def key(self) -> bytes:
@@ -120,7 +126,10 @@ AnyRecord = MirrorRecord | TopicRecord | RunsRecord
 
 def to_json(record: AnyRecord) -> bytes:
     """The value of a record."""
-    return json.dumps({"version": _VERSION, **asdict(record)}, separators=(",", ":")).encode()
+    values = {"version": _VERSION, **asdict(record)}
+    if values.get("released", ...) is None:
+        del values["released"]
+    return json.dumps(values, separators=(",", ":")).encode()
 
 
 def from_json(key: bytes, value: bytes) -> AnyRecord:
@@ -145,6 +154,9 @@ def _mirror(values: dict[str, Any]) -> MirrorRecord:
 
 
 def _topic(values: dict[str, Any]) -> TopicRecord:
+    released = values.get("released")
+    if released is not None:
+        values["released"] = {int(partition): int(end) for partition, end in released.items()}
     return TopicRecord(**{**values, "via": tuple(values["via"]), "configs": dict(values["configs"])})
 
 

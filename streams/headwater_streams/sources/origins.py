@@ -69,7 +69,7 @@ def runs_within(found: MirrorMap, ranges: Ranges, names: Mapping[str, str]) -> l
             continue
         for partition, (start, end) in sorted(partitions.items()):
             kept = found.runs.get((names[topic], partition), Runs())
-            for first, behind, ahead in kept.between(start, end):
+            for first, behind, ahead in kept.between(start, record.mirrored_before(partition, end)):
                 runs.append(OriginRun(topic, partition, first, behind, mirror.name, record.origin, ahead))
     return runs
 
