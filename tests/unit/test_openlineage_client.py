@@ -19,13 +19,14 @@ from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.openlineage import Assertion, Event, Place, events_of, runs_of
 
 TABLE = "gold.delays"
-FACETS = {
-    kind._get_schema(): kind
+_KINDS: list[Any] = [
+    kind
     for module in vars(facet_v2).values()
     if inspect.ismodule(module)
     for kind in vars(module).values()
     if inspect.isclass(kind) and issubclass(kind, base.BaseFacet)
-}
+]
+FACETS = {kind._get_schema(): kind for kind in _KINDS}
 
 
 def events() -> list[Event]:
