@@ -9,7 +9,7 @@ that writes, and forward requests to it; theirs and ours must not both take writ
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -18,7 +18,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from headwater.errors import UserError
 from headwater.registry import errors as codes
 from headwater.registry.errors import RegistryError
-from headwater.registry.records import Record, UnreadableRecordError, decode, encode_key, encode_value
+from headwater.registry.records import (
+    Key,
+    Record,
+    UnreadableRecordError,
+    decode,
+    encode_key,
+    encode_value,
+)
 
 TOPIC = "_schemas"
 _POLL_S = 0.5
@@ -60,6 +67,8 @@ class TopicStore:
         self._apply = apply
         self._next = 0
         self._appended = -1  # the last of the records that this registry has appended itself
+        self._otherwise: dict[Key, set[bytes]] = {}
+        """Keys with values that another registry wrote in other bytes, as with `magic` 0 or in another order."""
         self._stopping = threading.Event()
         self._producer: Any = None
         self._consumer: Any = None
@@ -175,14 +184,8 @@ class TopicStore:
         producer = self._producer
         try:
             producer.begin_transaction()
-            for each in records:
-                producer.produce(
-                    self.topic,
-                    key=encode_key(each.key),
-                    value=encode_value(each.key, each.value),
-                    partition=0,
-                    on_delivery=delivered,
-                )
+            for key, value in self._written(records):
+                producer.produce(self.topic, key=key, value=value, partition=0, on_delivery=delivered)
             producer.flush(self.timeout_s)
             if failed and failed[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 producer.abort_transaction(self.timeout_s)
@@ -198,6 +201,16 @@ class TopicStore:
             if _is_fenced(cause) or _is_fenced(error.args[0]):
                 raise FencedError from error
             raise _unavailable(self.topic, cause.str()) from error
+
+    def _written(self, records: Sequence[Record]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Keys and values as they stand in the topic.
+
+        Compaction compares a key's bytes: a value that an older registry wrote in others would stay, and come back when
+        the record that deletes it has gone.
+        """
+        for each in records:
+            yield from ((other, None) for other in sorted(self._otherwise.get(each.key, ())))
+            yield encode_key(each.key), encode_value(each.key, each.value)
 
     def _follow(self) -> None:
         """Applies what comes, until it is told to stop."""
@@ -224,8 +237,12 @@ class TopicStore:
         except UnreadableRecordError as error:
             _log.warning(f"{self.topic}, offset {message.offset()}, is no record of a registry: {error}")
             return
-        if record is not None:
-            self._apply(record)
+        if record is None:
+            return
+        if message.key() != encode_key(record.key):
+            others = self._otherwise.setdefault(record.key, set())
+            (others.discard if message.value() is None else others.add)(message.key())
+        self._apply(record)
 
     def _require_topic(self) -> None:
         admin = AdminClient(self._properties)
