@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -33,8 +34,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from headwater.errors import UserError
+from headwater.registry.guard import Guard
 from headwater.registry.serving import running_registry
+from headwater_broker.server.schema_ids import RegistryIds
 from headwater_broker.testing import RunningBroker, broker
+from secured import certificates
 from support.processes import free_port
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"x","type":"string"}]}'
@@ -58,11 +62,16 @@ def connect(url: str, **more: Any) -> SchemaRegistryClient:
     return _CLIENTS[-1]
 
 
+def close() -> None:
+    """Closes all clients; of TLS before the registry ends, which would wait for them."""
+    while _CLIENTS:
+        _CLIENTS.pop().close()
+
+
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     yield
-    while _CLIENTS:
-        _CLIENTS.pop().close()
+    close()
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +170,11 @@ def test_deletion_as_the_client_knows_it(client: SchemaRegistryClient) -> None:
     assert unknown.value.error_code == 40403
 
 
+def test_a_probe_may_ask_for_the_head_alone(url: str) -> None:
+    with urlopen(Request(f"{url}/subjects", method="HEAD"), timeout=10) as response:
+        assert (response.status, response.read()) == (200, b"")
+
+
 def test_an_id_of_another_cluster_is_unknown(client: SchemaRegistryClient) -> None:
     with pytest.raises(SchemaRegistryError) as unknown:
         client.get_schema(123_456)
@@ -229,6 +243,24 @@ def test_a_producer_that_knows_the_text_alone_writes_by_the_rules(
     kept = connect(url).get_latest_version("rules-value")
     assert kept.version == 2
     assert kept.schema.rule_set.domain_rules[0].name == "r"
+
+
+def test_clients_log_in_over_tls(shared: RunningBroker, tmp_path: Path) -> None:
+    files = certificates(tmp_path)
+    guard = Guard(username="jobs", password="a:ü", certificate=files / "broker.crt", key=files / "broker.key")
+    trusted = {"ssl.ca.location": str(files / "ca.pem")}
+    with running_registry(properties(shared), topic="guarded", guard=guard) as url:
+        assert url.startswith("https://")
+        client = connect(url, **trusted, **{"basic.auth.user.info": "jobs:a:ü"})
+        assert client.register_schema("s-value", Schema(RECORD, "AVRO")) == 1
+        assert RegistryIds(url, user_info="jobs:a:ü", ca_location=trusted["ssl.ca.location"])._ask(1) == [
+            "s-value"
+        ]
+        for wrong in ({}, {"basic.auth.user.info": "jobs:a"}):
+            with pytest.raises(SchemaRegistryError) as refusal:
+                connect(url, **trusted, **wrong).get_subjects()
+            assert (refusal.value.http_status_code, refusal.value.error_code) == (401, 401)
+        close()
 
 
 def test_two_registries_of_one_topic_give_no_id_twice() -> None:
@@ -313,6 +345,31 @@ def test_what_confluents_registry_wrote_is_read(shared: RunningBroker) -> None:
         assert client.register_schema("orders-value", Schema(RECORD, "AVRO")) == 41
         assert client.register_schema("new-value", Schema('"int"', "AVRO")) == 40
         assert client.register_schema("new-value2", Schema('"long"', "AVRO")) == 42
+
+
+def test_a_schema_under_a_key_of_an_older_registry_does_not_come_back(shared: RunningBroker) -> None:
+    topic = "older"
+    with running_registry(properties(shared), topic=topic):
+        pass  # makes the topic
+    key = '{"magic":0,"subject":"s-value","version":1,"keytype":"SCHEMA"}'
+    producer = Producer(properties(shared))
+    producer.produce(
+        topic, key=key, value=json.dumps({"subject": "s-value", "version": 1, "id": 7, "schema": RECORD})
+    )
+    assert producer.flush(10) == 0
+    with running_registry(properties(shared), topic=topic) as url:
+        client = connect(url)
+        assert client.get_latest_version("s-value").schema_id == 7
+        client.delete_subject("s-value")
+        client.delete_subject("s-value", permanent=True)
+    consumer = Consumer({**properties(shared), "group.id": "reader", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    kept: dict[bytes, bytes | None] = {}  # what compaction leaves, in time
+    while (message := consumer.poll(10)) is not None and message.error() is None:
+        kept[message.key()] = message.value()
+    consumer.close()
+    assert key.encode() in kept
+    assert not any(kept.values())
 
 
 def test_the_topic_has_what_confluents_registry_reads(shared: RunningBroker) -> None:

@@ -56,6 +56,8 @@ def test_a_subject_from_registration_to_deletion(home: Path, tmp_path: Path) -> 
         ("o-value", 2, "NONE")
     ]
     assert run("registry", "delete", "o-value", home=home).stdout == "deleted version 1, 2 of o-value\n"
+    (gone,) = json.loads(run("registry", "subjects", "--deleted", "--json", home=home).stdout)
+    assert (gone["subject"], gone["version"]) == ("o-value", 2)
     assert run("registry", "show", "o-value", home=home).stderr == "headwater: Subject 'o-value' not found.\n"
 
 
@@ -81,6 +83,9 @@ def test_a_registry_that_is_killed_runs_again_at_its_address(home: Path, tmp_pat
         (["register", "s", "none.avsc"], 2, "cannot read none.avsc"),
         (["register", "s", "schema.txt"], 2, "give --type avro, json, protobuf"),
         (["register", "s", "a.avsc", "--reference", "x"], 2, "NAME=SUBJECT:VERSION"),
+        (["serve", "--login"], 2, "set HEADWATER_REGISTRY_USERNAME and HEADWATER_REGISTRY_PASSWORD"),
+        (["serve", "--tls-certificate", "a.avsc"], 2, "a.avsc cannot be used for TLS"),
+        (["serve", "--tls-key", "a.avsc"], 2, "--tls-key needs --tls-certificate"),
     ],
 )
 def test_a_mistake_is_one_sentence(

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from headwater.cli._common import (
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 from headwater.registry.client import RegistryClient, login_of
 from headwater.registry.files import read_schema
+
+if TYPE_CHECKING:
+    from headwater.registry.guard import Guard
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -73,6 +76,22 @@ def serve(
     topic: Annotated[
         str, typer.Option(metavar="TOPIC", help="Where the schemas are kept; made if there is none.")
     ] = "_schemas",
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS with this certificate, of PEM."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key",
+            metavar="FILE",
+            help="Its key, of PEM; by default in the same file as the certificate.",
+        ),
+    ] = None,
+    login: Annotated[
+        bool,
+        typer.Option("--login", help="Ask clients for the settings registry.username and registry.password."),
+    ] = False,
     home: HomeOption = DEFAULT_HOME,
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
@@ -81,12 +100,14 @@ def serve(
 
     It speaks the REST interface of Confluent's registry, and keeps its schemas
     in a compacted topic in the format of that one. Several may serve one
-    topic. Whoever reaches its address may register and delete schemas.
+    topic. Without --login, whoever reaches its address may register and
+    delete schemas.
 
     \b
     Examples:
       headwater registry serve
       headwater registry serve --bootstrap kafka:9092 --port 8085
+      headwater registry serve --login --tls-certificate r.crt --tls-key r.key
     """
     from headwater.cli._kafka import Cluster
     from headwater.registry.serving import running_registry
@@ -101,6 +122,7 @@ def serve(
             port=port,
             topic=topic,
             timeout_s=cluster.timeout_s,
+            guard=_guard(certificate, key, login),
         ) as url,
     ):
         if json_output:
@@ -373,6 +395,24 @@ def mode(
         print_json(answer)
     else:
         print_line(f"{subject or 'all subjects'}: mode {answer['mode']}")
+
+
+def _guard(certificate: Path | None, key: Path | None, login: bool) -> "Guard":
+    from headwater.config import load_settings
+    from headwater.registry.guard import Guard
+
+    if key is not None and certificate is None:
+        raise UsageError("--tls-key needs --tls-certificate")
+    if not login:
+        return Guard(certificate=certificate, key=key)
+    known = load_settings(os.environ).settings.registry
+    username, password = known.username, known.password.get_secret_value()
+    if not (username and password):
+        raise UsageError(
+            "--login needs the settings registry.username and registry.password: set HEADWATER_REGISTRY_USERNAME and "
+            "HEADWATER_REGISTRY_PASSWORD"
+        )
+    return Guard(username=username, password=password, certificate=certificate, key=key)
 
 
 def _client(url: str | None, home: Path) -> RegistryClient:

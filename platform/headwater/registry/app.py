@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote
 
 from headwater.errors import UserError
 from headwater.registry.errors import RegistryError
+from headwater.registry.guard import Guard
 from headwater.registry.request import Request
 from headwater.registry.requests import answer_of
 from headwater.registry.service import Service
@@ -19,18 +20,22 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _CONTENT_TYPE = b"application/vnd.schemaregistry.v1+json"
+_CHALLENGE = (b"www-authenticate", b'Basic realm="schema-registry"')
 _MOST_REQUESTS = 64
 _LONGEST_BODY_BYTES = 16 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
-def application(service: Service) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def application(service: Service, guard: Guard) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application of a registry."""
     # Requests that wait for brokers that are away must not keep those waiting that are answered without them.
     pool = ThreadPoolExecutor(_MOST_REQUESTS, thread_name_prefix="registry-request")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            return
+        if not guard.lets_in(scope["headers"]):  # before anything of it is read
+            await _respond(send, 401, _error(401, "Unauthorized"), _CHALLENGE)
             return
         try:
             body = await _body(receive)
@@ -40,7 +45,7 @@ def application(service: Service) -> Callable[[Scope, Receive, Send], Awaitable[
         # The path is taken apart before it is decoded: a subject's name may have a slash.
         path = bytes(scope["raw_path"]).partition(b"?")[0].decode("ascii", "replace")
         request = Request(
-            method=scope["method"],
+            method="GET" if scope["method"] == "HEAD" else scope["method"],  # the server leaves the body out
             path=tuple(unquote(each) for each in path.strip("/").split("/") if each),
             query={k: (*v,) for k, v in parse_qs(scope["query_string"].decode("ascii", "replace")).items()},
             body=body,
@@ -77,9 +82,9 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
-async def _respond(send: Send, status: int, content: Any) -> None:
+async def _respond(send: Send, status: int, content: Any, *more: tuple[bytes, bytes]) -> None:
     text = json.dumps(content, separators=(",", ":")).encode()
-    headers = [(b"content-type", _CONTENT_TYPE), (b"content-length", str(len(text)).encode())]
+    headers = [(b"content-type", _CONTENT_TYPE), (b"content-length", str(len(text)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text})
 

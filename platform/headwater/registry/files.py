@@ -27,7 +27,8 @@ def read_schema(file: Path, type_: str | None = None) -> dict[str, str]:
         kind = _ENDINGS.get(file.suffix)
         if kind is None:
             raise UsageError(
-                f"{file} does not say its format by its ending ({', '.join(_ENDINGS)}): rename it, or give --type"
+                f"{file} does not say its format by its ending ({', '.join(_ENDINGS)}): rename it, or give --type "
+                + ", ".join(_KINDS)
             )
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")

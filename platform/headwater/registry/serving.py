@@ -11,6 +11,7 @@ from typing import Any
 
 from headwater.errors import DependencyError, PortInUseError, UserError, reason
 from headwater.registry.app import application
+from headwater.registry.guard import Guard
 from headwater.registry.service import Service
 from headwater.registry.store import TOPIC, TopicStore
 
@@ -26,6 +27,7 @@ def running_registry(
     port: int = 0,
     topic: str = TOPIC,
     timeout_s: float = 15.0,
+    guard: Guard | None = None,
 ) -> Iterator[str]:
     """Serves a registry from a thread while the block lasts.
 
@@ -35,21 +37,24 @@ def running_registry(
         port: The port; 0 takes a free one.
         topic: The registry's topic.
         timeout_s: How long the brokers may take for one request.
+        guard: What it asks of its clients; by default nothing, over HTTP.
 
     Yields:
         Its URL.
 
     Raises:
-        UserError: It cannot listen there, or cannot use the topic.
+        UserError: It cannot listen there, cannot use the topic or the files of `guard`.
     """
+    guard = guard or Guard()
+    guard.check_files()
     with closing(_listening(host, port)) as listener:
         service = Service(partial(_store, properties, topic, timeout_s))
         service.store.start()
         try:
-            with _served(service, listener):
+            with _served(service, listener, guard):
                 bound_host, bound_port = listener.getsockname()[:2]
                 name = f"[{bound_host}]" if ":" in bound_host else bound_host
-                yield f"http://{name}:{bound_port}"
+                yield f"{'http' if guard.certificate is None else 'https'}://{name}:{bound_port}"
         finally:
             service.store.stop()
 
@@ -61,7 +66,7 @@ def _store(
 
 
 @contextmanager
-def _served(service: Service, listener: socket.socket) -> Iterator[None]:
+def _served(service: Service, listener: socket.socket, guard: Guard) -> Iterator[None]:
     try:
         import uvicorn
     except ModuleNotFoundError as error:
@@ -70,12 +75,14 @@ def _served(service: Service, listener: socket.socket) -> Iterator[None]:
         ) from error
 
     config = uvicorn.Config(
-        application(service),
+        application(service, guard),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+        ssl_certfile=guard.certificate,
+        ssl_keyfile=guard.key,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(
