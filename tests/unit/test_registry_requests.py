@@ -169,6 +169,22 @@ def test_a_context_has_an_address(service: Service) -> None:
     assert len(ask(service, "GET", f"schemas/guids/{ask(service, 'GET', 'schemas/ids/1')['guid']}/ids")) == 1
 
 
+def test_what_a_schema_of_a_context_uses_is_found_by_its_plain_name(service: Service) -> None:
+    ask(service, "POST", "subjects/:.web:money/versions", schema({"type": "integer"}, schemaType="JSON"))
+    uses = [{"name": "money", "subject": "money", "version": 1}]
+    body = schema({"$ref": "money"}, schemaType="JSON", references=uses)
+    number = ask(service, "POST", "subjects/:.web:order/versions", body)["id"]
+    path = f"schemas/ids/{number}"
+    assert ask(service, "GET", path, subject=":.web:order")["references"] == uses
+    qualified = ask(service, "GET", path, subject=":.web:order", referenceFormat="qualified")["references"]
+    assert qualified == [{**uses[0], "subject": ":.web:money"}]
+    assert ask(service, "GET", "subjects/money/versions/1")["subject"] == ":.web:money"
+    assert ask(service, "DELETE", "subjects/money/versions/1") == 40401
+    ask(service, "POST", "subjects/money/versions", schema({"type": "string"}, schemaType="JSON"))
+    assert ask(service, "GET", "subjects/money/versions/latest")["subject"] == "money"
+    assert ask(service, "GET", "subjects/money/versions/2") == 40402
+
+
 def test_an_alias_stands_for_another_subject(service: Service) -> None:
     ask(service, "POST", "subjects/clicks-value/versions", schema(INT))
     ask(service, "PUT", "config/old-value", b'{"alias":"clicks-value"}')

@@ -187,10 +187,14 @@ def _lookup(service: Service, request: Request, subject: str) -> Any:
 
 def _version(service: Service, request: Request, subject: str, number: str) -> Any:
     deleted = request.flag("deleted")
-    return service.read(
-        lambda state: _described(state, decisions.version(state, subject, number, deleted=deleted), request),
-        is_long=bool(request.text("format")),
-    )
+
+    def ask(state: State) -> dict[str, Any]:
+        # A client that reads a schema of a context asks for what that uses by plain names.
+        names = [each for each in state.in_all_contexts(subject) if deleted or state.live(each)]
+        value = decisions.version(state, names[0] if names else subject, number, deleted=deleted)
+        return _described(state, value, request)
+
+    return service.read(ask, is_long=bool(request.text("format")))
 
 
 def _version_text(service: Service, request: Request, subject: str, number: str) -> Any:
@@ -366,6 +370,9 @@ def _described(state: State, value: SchemaValue, request: Request) -> dict[str, 
 
 def _rendered(state: State, value: SchemaValue, request: Request) -> dict[str, Any]:
     fields = schema_fields(value.schema)
+    if request.text("referenceFormat") == "qualified":
+        for each in fields.get("references", ()):
+            each["subject"] = subjects.beside(value.subject, each["subject"])
     form = request.text("format")
     if form:
         fields["schema"] = decisions.parsed(state, value.subject, value.schema).rendered(form)

@@ -112,6 +112,13 @@ class State:
         others = self.contexts | {context_of(subject) for subject in self.subjects}
         return [DEFAULT_CONTEXT, *sorted(others - {DEFAULT_CONTEXT})]
 
+    def in_all_contexts(self, subject: str) -> list[str]:
+        """The subjects that one may be: itself, and, if its name says no context, those of its name in the others."""
+        context, name = parts_of(subject)
+        others = self.all_contexts()[1:] if context == DEFAULT_CONTEXT and name else []
+        names = (subject, *(prefix_of(each) + name for each in others))
+        return [each for each in names if each in self.subjects]
+
     def __iter__(self) -> Iterator[SchemaValue]:
         for subject in sorted(self.subjects):
             yield from self.all(subject)
