@@ -247,6 +247,7 @@ class CountedProducer:
         with self._lock:
             self._tally.give_up()
             self._outbox.clear()
+            self._queued.clear()
         return result
 
     def close(self, *args: Any, **kwargs: Any) -> Any:
