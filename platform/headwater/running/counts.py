@@ -41,9 +41,11 @@ from headwater_streams.storage.home import Home
 
 _MOST_LOOKED_AT = 200_000
 """So many records that no producer counted are compared with others; their digests take some 50 MB."""
+_MOST_READ = 10_000_000
+"""Among so many others: each audit reads them twice."""
 _TOO_MANY = (
-    "{}: {:,} records that no producer counted are too many to be compared with others: those among them that stand "
-    "there more than once are not told apart"
+    "{}: {:,} records that no producer counted are too many, or among too many, to be compared with others: those that "
+    "stand there more than once are not told apart"
 )
 _NO_SETTINGS = (
     "{}: this client may not know the topic's settings, so what is gone may have been compacted, and is unknown rather "
@@ -271,14 +273,14 @@ class CountsAudit:
         notes = [*look.notes, *broken]
         uncounted = [finding for finding in found.findings if finding.kind == "uncounted"]
         count = sum(finding.count for finding in uncounted)
-        if count > _MOST_LOOKED_AT:
+        bounds = self._bounds_of(cluster, log, {b for finding in uncounted for b in finding.buckets})
+        if count > _MOST_LOOKED_AT or sum(end - start for start, end in bounds.values()) > _MOST_READ:
             notes.append(_TOO_MANY.format(topic, count))
         elif uncounted:  # only then are the records themselves looked at
             offsets: dict[int, list[tuple[int, int]]] = {}
             for finding in uncounted:
                 for partition, pairs in finding.places.items():
                     offsets[partition] = merged([*offsets.get(partition, ()), *pairs])
-            bounds = self._bounds_of(cluster, log, {b for finding in uncounted for b in finding.buckets})
             repeats = read_repeats(cluster, topic, offsets, bounds)
             found = Findings(topic)
             check_producers(found, log, replace(claims, repeats=repeats), look.at_ms)
@@ -300,7 +302,10 @@ class CountsAudit:
         self, cluster: KafkaCluster, log: TopicLog, buckets: set[int]
     ) -> dict[int, tuple[int, int]]:
         """The offsets of some buckets that the brokers still hold."""
-        there, bounds = partitions(cluster, log.topic), {}
+        bounds: dict[int, tuple[int, int]] = {}
+        if not buckets:
+            return bounds
+        there = partitions(cluster, log.topic)
         for partition, runs in log.runs.items():
             mine = [run for run in runs if run.bucket_start_ms in buckets]
             if mine:
