@@ -479,3 +479,12 @@ def test_records_between_runs_that_the_origin_has_no_more_are_not_missing_at_the
     check_mirror(found, log((0, 2, START_MS), (3, 5, START_MS)), mirrored((0, 0), (2, 3), offsets=(0, 4)))
     assert found.findings == []
     assert [(c.tier, c.where, c.count, c.open) for c in found.counts] == [("mirror", "east", 4, 0)]
+
+
+def test_what_retention_removed_at_the_mirror_between_two_audits_is_not_missing_there() -> None:
+    there = {0: [BucketRun(0, 2, START_MS), BucketRun(3, 5, START_MS)]}
+    copy = TopicLog("east:clicks", 60_000, there, {0: (0, 5)}, unseen={0: [(2, 3)]})
+    for each, count in ((copy, 0), (replace(copy, unseen={}), 1)):
+        found = Findings("clicks")
+        check_mirror(found, log((0, 5, START_MS)), mirror_facts("east", each, {0: Runs(((0, 0),))}))
+        assert len(found.findings) == count

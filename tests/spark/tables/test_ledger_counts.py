@@ -1,10 +1,12 @@
 """The audit by counts over what jobs of every kind wrote: complete, and what is removed or doubled by hand is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame
 
+import headwater as hw
 from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.ledger.counts import Claims, Findings, TopicLog, check_producers, check_table
 from headwater_streams.ledger.counts.at_rest import tables_by_topic, with_rows
@@ -63,3 +65,26 @@ def test_counts_name_rows_that_were_removed_and_doubled_by_hand(made: Callable[.
     assert said[0].startswith("1 record is missing at quarantine")
     assert said[1].startswith("1 record is missing at table")
     assert said[2].startswith("1 record stands there more than once at table")
+
+
+requests = hw.topic("requests", schema="n BIGINT, at TIMESTAMP", event_time="at")
+HALVES = {"odd": hw.delta("silver.odd"), "even": hw.delta("silver.even")}
+
+
+@hw.job(targets=HALVES, dedup=hw.by_offset())
+@hw.check("small", "n < 100")
+def halves(requests: DataFrame) -> Mapping[str, DataFrame]:
+    return {"odd": requests.filter("n % 2 = 1"), "even": requests.filter("n % 2 = 0")}
+
+
+def test_counts_of_a_job_with_several_tables_agree(drive: Callable[..., JobDriver]) -> None:
+    """What it rejects stands beside the first of them, and each says how many that were."""
+    driver = drive(halves)
+    at = "2013-01-01T10:00:00+00:00"
+    driver.send("requests", *({"n": n, "at": at} for n in (*range(6), 100, 101)), timestamp=at)
+    driver.run()
+    assert [entry.totals["quarantined"] for entry in driver.ledger("silver.even")] == [2]
+    assert findings(driver) == []
+    DeltaTable(str(driver.home.table("silver.odd__quarantine"))).delete("_offset = 6")
+    (said,) = findings(driver)
+    assert "1 record is missing at quarantine silver.odd" in said
