@@ -28,7 +28,7 @@ def row(minute, outcome="held", failed=0, *, check="set", kind="batch", observed
 
 
 def trends(rows, cells=300):
-    return trends_of(pa.Table.from_pylist(rows, schema=SCHEMA), cells)
+    return trends_of([pa.Table.from_pylist(rows, schema=SCHEMA)], cells)
 
 
 def test_trend_is_that_of_each_check_and_knows_since_when_it_is_broken():
@@ -70,14 +70,14 @@ def test_rows_of_many_checks_and_files_are_put_in_order():
     shuffled = random.Random(1).sample(rows, len(rows))
     whole = pa.Table.from_pylist(shuffled, schema=SCHEMA)
     encoded = whole.set_column(3, "check", whole["check"].dictionary_encode())
-    parts = pa.concat_tables([encoded.slice(0, 3), encoded.slice(3, 9), encoded.slice(12)])
-    for found in (trends_of(whole), trends_of(parts)):
+    parts = [encoded.slice(0, 3), encoded.slice(3, 9), encoded.slice(12)]
+    for found in (trends_of([whole]), trends_of([pa.concat_tables(parts)]), trends_of(parts)):
         assert [(each.check, each.results, each.since) for each in found] == [
             ("a", 10, NOON + timedelta(minutes=8)),
             ("b", 10, NOON + timedelta(minutes=8)),
         ]
         assert found[0].last.where == "batch 9"
-    assert trends_of(whole.slice(0, 0)) == []
+    assert trends_of([whole.slice(0, 0)]) == trends_of([]) == []
 
 
 def test_page_has_what_records_hold_as_text():

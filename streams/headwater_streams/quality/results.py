@@ -6,13 +6,17 @@ The results of a batch that a check stopped have no commit to stand in; they are
 were written of it last, however often it is tried. A suite adds a row for each of its expectations.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
+from operator import and_
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -50,6 +54,7 @@ SCHEMA = pa.schema(
     ]
 )
 _TRIES = 8
+_ROWS_OF_A_PART = 500_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +189,7 @@ def history(
 ) -> pa.Table:
     """The rows that match, oldest first; none where nothing was judged yet."""
     names = None if columns is None else list(dict.fromkeys([*columns, "at"]))
-    found = _read(home, {"job": job, "table": table, "check": check, "kind": kind}, since, names, ())
+    found = _read(home, {"job": job, "table": table, "check": check, "kind": kind}, since, names)
     return found.sort_by("at")
 
 
@@ -195,43 +200,63 @@ def for_trends(
     table: str | None = None,
     check: str | None = None,
     since: datetime | None = None,
-) -> pa.Table:
-    """Columns of the rows that match, in no order, with texts as dictionaries: five million rows are read in half a
-    second so, and in seven as `history` gives them."""
-    texts = [name for name in columns if name in SCHEMA.names and pa.types.is_string(SCHEMA.field(name).type)]
-    return _read(home, {"table": table, "check": check}, since, columns, texts)
+) -> Iterator[pa.Table]:
+    """Columns of the rows that match, in parts and in no order, with texts as dictionaries: millions of rows are read
+    in a fraction of the time so, and of the memory, that they take as `history` gives them."""
+    texts = [name for name in columns if pa.types.is_string(SCHEMA.field(name).type)]
+    parts, rows = list[pa.RecordBatch](), 0
+    with _reading(home, texts) as found:
+        if found is None:
+            return
+        where = _matching({"table": table, "check": check}, since)
+        for batch in found.to_batches(columns=list(columns), filter=where):
+            parts.append(batch)
+            rows += batch.num_rows
+            if rows >= _ROWS_OF_A_PART:
+                yield pa.Table.from_batches(parts)
+                parts, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(parts)
 
 
 def newest(home: Home, table: str) -> list[dict[str, Any]]:
     """The newest row of each check of a table, by the checks' names."""
-    times = for_trends(home, ["check", "at"], table=table)
-    if not times.num_rows:
+    last: dict[str, datetime] = {}
+    for part in for_trends(home, ["check", "at"], table=table):
+        for each in part.unify_dictionaries().group_by("check").aggregate([("at", "max")]).to_pylist():
+            last[each["check"]] = max(each["at_max"], last.get(each["check"], each["at_max"]))
+    if not last:
         return []
-    last = times.unify_dictionaries().group_by("check").aggregate([("at", "max")])
-    since = pc.min(last["at_max"]).as_py()
-    found = history(home, table=table, since=since).to_pylist()
+    found = history(home, table=table, since=min(last.values())).to_pylist()
     return [row for _, row in sorted({row["check"]: row for row in found}.items())]
 
 
 def _read(
-    home: Home,
-    wanted: Mapping[str, str | None],
-    since: datetime | None,
-    columns: Sequence[str] | None,
-    dictionaries: Sequence[str],
+    home: Home, wanted: Mapping[str, str | None], since: datetime | None, columns: Sequence[str] | None
 ) -> pa.Table:
+    with _reading(home) as found:
+        if found is None:
+            return SCHEMA.empty_table()
+        names = None if columns is None else list(columns)
+        return found.to_table(columns=names, filter=_matching(wanted, since))
+
+
+@contextmanager
+def _reading(home: Home, dictionaries: Sequence[str] = ()) -> Iterator[ds.Dataset | None]:
+    """The table's rows, to be read in the block; None where nothing was judged yet."""
     path = home.table(RESULTS_TABLE)
     if not has_versions(path):
-        return SCHEMA.empty_table()
+        yield None
+        return
+    with reading(path):
+        yield dataset_of(path, dictionaries=dictionaries)
+
+
+def _matching(wanted: Mapping[str, str | None], since: datetime | None) -> pc.Expression | None:
     conditions = [pc.field(name) == value for name, value in wanted.items() if value is not None]
     if since is not None:
         conditions.append(pc.field("at") >= since)
-    where = None
-    for condition in conditions:
-        where = condition if where is None else where & condition
-    with reading(path):
-        rows = dataset_of(path, dictionaries=dictionaries)
-        return rows.to_table(columns=None if columns is None else list(columns), filter=where)
+    return reduce(and_, conditions) if conditions else None
 
 
 def last_stopped(home: Home, job: str, generation: int, batch: int) -> list[dict[str, Any]]:

@@ -1,10 +1,11 @@
 """The results of checks over time, as lines that a terminal and a page can draw. Nothing here reads a table.
 
-A year of results is millions of rows: they stay in Arrow and NumPy, and a trend has as many cells as can be drawn.
+A year of results is millions of rows: they come as a table for each file, of which three numbers a row are kept, and a
+trend has as many cells as can be drawn.
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -88,38 +89,21 @@ class Trend:
         return sum(cell.broken for cell in self.cells)
 
 
-def trends(found: pa.Table, cells: int = _IN_PAGE) -> list[Trend]:
+def trends(found: Iterable[pa.Table], cells: int = _IN_PAGE) -> list[Trend]:
     """The trend of each check of each table.
 
     Args:
-        found: Rows of `quality.results` with `COLUMNS`, in any order.
+        found: Rows of `quality.results` with `COLUMNS`, in parts, in any order.
         cells: At most so many cells for each.
     """
-    if not found.num_rows:
-        return []
-    at = np.asarray(found["at"].cast(pa.int64()))
-    tables, checks = _codes(found["table"]), _codes(found["check"])
-    groups = tables[0] * len(checks[1]) + checks[0]
-    order = _in_order(at, groups)
-    begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    judged = np.maximum(np.asarray(found["judged"].fill_null(0)), 1)
-    shares = np.asarray(found["failed"].fill_null(0)) / judged
-    outcomes = _codes(found["outcome"])
-    broken = np.array([text == "broken" for text in outcomes[1]])[outcomes[0]]
-    result = []
-    for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
-        mine = order[begin:end]
-        table, check = divmod(int(groups[mine[0]]), len(checks[1]))
-        result.append(
-            Trend(
-                table=tables[1][table],
-                check=checks[1][check],
-                cells=_cells(at[mine], shares[mine], broken[mine], cells),
-                last=_last(found.slice(int(mine[-1]), 1).to_pylist()[0]),
-                since=_broken_since(at[mine], broken[mine]),
-            )
-        )
-    return sorted(result, key=lambda trend: (trend.table, trend.check))
+    pieces: dict[tuple[str, str], list[_Piece]] = {}
+    for part in found:
+        for key, piece in _pieces(part):
+            pieces.setdefault(key, []).append(piece)
+    return [
+        _trend(table, check, sorted(mine, key=lambda piece: piece.at[0]), cells)
+        for (table, check), mine in sorted(pieces.items())
+    ]
 
 
 def spark_line(trend: Trend, width: int = _IN_LINE) -> str:
@@ -158,21 +142,63 @@ def page(found: Sequence[Trend], title: str) -> str:
     return "\n".join([*parts, "</html>\n"])
 
 
-def _in_order(at: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """The places of the rows by group, and in each by time.
+@dataclass(frozen=True)
+class _Piece:
+    """The results of one check in one part: their times in order, the shares that failed, which are broken, the newest
+    row in full."""
 
-    Rows stand in runs that are in order, which a stable sort merges; small numbers it counts.
-    """
-    by_time = np.argsort(at, kind="stable")
-    small = groups if groups.max() > np.iinfo(np.int16).max else groups.astype(np.int16)
-    return by_time[np.argsort(small[by_time], kind="stable")]
+    at: npt.NDArray[np.int64]
+    shares: npt.NDArray[np.float64]
+    broken: npt.NDArray[np.bool_]
+    last: dict[str, Any]
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
+def _pieces(part: pa.Table) -> Iterator[tuple[tuple[str, str], _Piece]]:
+    """The pieces of a part by table and check."""
+    if not part.num_rows:
+        return
+    at = np.asarray(part["at"].cast(pa.int64()))
+    judged = np.maximum(np.asarray(part["judged"].fill_null(0)), 1)
+    shares = np.asarray(part["failed"].fill_null(0)) / judged
+    (tables, table_names), (checks, check_names) = _codes(part["table"]), _codes(part["check"])
+    outcomes, outcome_names = _codes(part["outcome"])
+    broken = np.array([text == "broken" for text in outcome_names])[outcomes]
+    groups = tables * len(check_names) + checks
+    # Small numbers are sorted by counting them; rows are written in the order of time, and mostly stay in it.
+    small = len(table_names) * len(check_names) < np.iinfo(np.int16).max
+    order = np.argsort(groups.astype(np.int16) if small else groups, kind="stable")
+    sizes = np.bincount(groups)
+    for mine in np.split(order, np.cumsum(sizes[sizes > 0])[:-1]):
+        times = at[mine]
+        if np.any(times[1:] < times[:-1]):
+            mine = mine[np.argsort(times, kind="stable")]
+            times = at[mine]
+        table, check = divmod(int(groups[mine[0]]), len(check_names))
+        last = part.slice(int(mine[-1]), 1).to_pylist()[0]
+        yield (table_names[table], check_names[check]), _Piece(times, shares[mine], broken[mine], last)
+
+
+def _trend(table: str, check: str, pieces: Sequence[_Piece], most: int) -> Trend:
+    at = np.concatenate([piece.at for piece in pieces])
+    shares = np.concatenate([piece.shares for piece in pieces])
+    broken = np.concatenate([piece.broken for piece in pieces])
+    if np.any(at[1:] < at[:-1]):
+        order = np.argsort(at, kind="stable")
+        at, shares, broken = at[order], shares[order], broken[order]
+    return Trend(
+        table=table,
+        check=check,
+        cells=_cells(at, shares, broken, most),
+        last=_last(max((piece.last for piece in reversed(pieces)), key=lambda row: row["at"])),
+        since=_broken_since(at, broken),
+    )
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     """A column of texts as numbers, and the text of each."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = encoded.unify_dictionaries().combine_chunks()
-    numbers = np.asarray(whole.indices.fill_null(len(whole.dictionary))).astype(np.int64)
+    numbers = np.asarray(whole.indices.fill_null(len(whole.dictionary)))
     return numbers, [*whole.dictionary.to_pylist(), ""]
 
 
