@@ -18,9 +18,11 @@ from headwater_streams.quality.results import (
     Mark,
     append,
     history,
+    opened_results,
     past_of,
     rows_of,
 )
+from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.home import Home
 
 TABLE = "silver.departures"
@@ -76,6 +78,31 @@ def test_results_are_copied_once_however_often_it_is_tried(home):
         ("volume", 3, 3),
     ]
     assert found[0]["ranges"] == [{"topic": "departures", "partition": 0, "start": 0, "end": 10}]
+
+
+def test_results_of_a_table_that_was_made_anew_are_copied_though_its_versions_are_smaller(home):
+    for batch in range(3):
+        commit(home, batch, result())
+    assert copy_results(home, TABLE) == 3
+    home.table(TABLE).rename(home.root / "aside")  # as `jobs rebuild` does where its log is damaged
+    commit(home, 0, result(rows=1.0))
+    assert copy_results(home, TABLE) == 1
+    assert copy_results(home, TABLE) == 0
+    commit(home, 1, result(rows=2.0))
+    assert copy_results(home, TABLE) == 1
+    assert history(home).num_rows == 5
+
+
+def test_results_of_a_table_that_lost_its_newest_version_are_not_copied_again(home):
+    for batch in range(3):
+        commit(home, batch, result())
+    copy_results(home, TABLE)
+    max((home.table(TABLE) / "_delta_log").glob("*.json")).unlink()
+    assert copy_results(home, TABLE) == 0
+    commit(home, 2, result())  # the batch is made again
+    commit(home, 3, result())
+    assert copy_results(home, TABLE) == 1
+    assert [row["batch"] for row in history(home).to_pylist()] == [0, 1, 2, 3]
 
 
 def test_batches_before_a_job_had_checks_are_not_read(home):
@@ -153,6 +180,30 @@ def test_copy_that_another_process_made_meanwhile_is_not_made_again(home):
     assert not append(home, rows_of(judged, [result(), result("set")]), Mark("results", -1, 4))
     assert append(home, rows_of(judged, [result("set")]), Mark("results", 3, 4))
     assert history(home).num_rows == 2
+
+
+def test_copy_behind_which_another_process_wrote_is_not_made(home):
+    judged = Judged(kind="batch", at_ms=1000, table=TABLE)
+    append(home, rows_of(judged, [result()]), Mark("results", -1, 1))
+    opened = opened_results(home)
+    assert append(home, rows_of(judged, [result()]), Mark("results", 1, 2))
+    assert not append(home, rows_of(judged, [result()]), Mark("results", 1, 2), opened)
+    assert history(home).num_rows == 2
+
+
+def test_batch_copies_its_results_with_one_look_at_the_table_of_results(home, monkeypatch):
+    commit(home, 0, result())
+    copy_results(home, TABLE)
+    looks = []
+
+    def opened(path):
+        looks.append(path)
+        return opened_table(path)
+
+    monkeypatch.setattr("headwater_streams.quality.results.opened_table", opened)
+    commit(home, 1, result())
+    assert copy_results(home, TABLE) == 1
+    assert len(looks) == 1
 
 
 def test_rows_appended_by_two_processes_are_both_there(home):

@@ -1,12 +1,15 @@
 """Copies what checks came to from ledger entries into `quality.results`: each batch's rows once.
 
 The entry is committed with the batch; the copy follows. The mark of a table in `quality.results` is the newest version
-of the table whose entry was copied, so a driver that died in between copies the rest when it starts again.
+of the table whose entry was copied, so a driver that died in between copies the rest when it starts again. A second
+mark has Delta's id of the table, for one that was made anew begins with version 0.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from deltalake.exceptions import DeltaError
 
@@ -15,8 +18,17 @@ from headwater_streams.base.extra import Extra
 from headwater_streams.base.ledger_entry import Ranges, merge_ranges
 from headwater_streams.ledger.log import commits_backwards
 from headwater_streams.quality.check_result import results_of
-from headwater_streams.quality.results import Judged, Mark, append, last_mark, last_stopped, rows_of
+from headwater_streams.quality.results import (
+    Judged,
+    Mark,
+    append,
+    last_mark,
+    last_stopped,
+    opened_results,
+    rows_of,
+)
 from headwater_streams.storage.damage import DamagedFileError
+from headwater_streams.storage.delta_rows import table_id
 from headwater_streams.storage.home import Home
 
 _log = logging.getLogger(__name__)
@@ -30,13 +42,20 @@ def copy_results(home: Home, table: str) -> int:
     It goes back from the newest commit, so that it costs what is new: a batch without results was made before there
     were any, or by a job without checks, and those before it have been copied.
     """
-    name, rows, newest = f"results of {table}", list[dict[str, Any]](), -1
-    copied = last_mark(home, name)
-    for commit in commits_backwards(home.table(table)):
+    path, results, rows = home.table(table), opened_results(home), list[dict[str, Any]]()
+    marks = f"results of {table}", f"id of {table}"
+    before = copied = last_mark(results, marks[0])
+    newest, identity = -1, dict[str, int]()
+    for commit in commits_backwards(path):
+        if newest < 0:
+            newest = commit.version
+            if newest < copied and last_mark(results, marks[1]) != _id_of(path):
+                copied = -1
+            if copied < 0:
+                identity = {marks[1]: _id_of(path)}
         entry = commit.entry
         if commit.version <= copied:
             break
-        newest = max(newest, commit.version)
         if entry is None or not Extra.CHECKS.is_in(entry):
             if entry is not None and entry.is_batch:
                 break
@@ -52,7 +71,14 @@ def copy_results(home: Home, table: str) -> int:
             ranges=merge_ranges([source.ranges for source in entry.sources]),
         )
         rows[:0] = rows_of(judged, results_of(Extra.CHECKS.of(entry)))
-    return len(rows) if rows and append(home, rows, Mark(name, copied, newest)) else 0
+    if not rows:
+        return 0
+    return len(rows) if append(home, rows, Mark(marks[0], before, newest, identity), results) else 0
+
+
+def _id_of(table: Path) -> int:
+    """Delta's id of a table, as a number that a mark can have."""
+    return UUID(table_id(table)).int >> 65
 
 
 def keep_results(home: Home, table: str) -> None:

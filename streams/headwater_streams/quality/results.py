@@ -8,7 +8,7 @@ were written of it last, however often it is tried. A suite adds a row for each 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
@@ -17,7 +17,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from headwater_streams.base.ledger_entry import Ranges
@@ -120,11 +120,13 @@ class Mark:
         name: The origin.
         before: What the mark was when the rows were collected; -1 for none yet.
         after: What it is once they are there.
+        others: Further marks that are set with it.
     """
 
     name: str
     before: int
     after: int
+    others: Mapping[str, int] = field(default_factory=dict)
 
 
 def place_of(row: Mapping[str, Any]) -> str:
@@ -136,23 +138,34 @@ def place_of(row: Mapping[str, Any]) -> str:
     return f"version {row['version']}" + (", a backfill" if row["kind"] == "backfill" else "")
 
 
-def append(home: Home, rows: Sequence[dict[str, Any]], mark: Mark | None = None) -> bool:
+def opened_results(home: Home) -> DeltaTable | None:
+    """The table; None where nothing was judged yet."""
+    path = home.table(RESULTS_TABLE)
+    return opened_table(path) if has_versions(path) else None
+
+
+def append(
+    home: Home, rows: Sequence[dict[str, Any]], mark: Mark | None = None, opened: DeltaTable | None = None
+) -> bool:
     """Appends rows; says whether it did. It does not where somebody else has moved the mark meanwhile.
 
     Args:
         home: The home.
         rows: What `rows_of` gives.
         mark: Moved with them; None for rows that are appended however often they are.
+        opened: The table as it was when `mark.before` was looked up; opened anew by default.
     """
     path = home.table(RESULTS_TABLE)
-    if not has_versions(path):
+    if opened is None and not has_versions(path):
         write_deltalake(str(path), SCHEMA.empty_table(), mode="ignore")
     data = pa.Table.from_pylist(list(rows), schema=SCHEMA)
+    numbers = {} if mark is None else {mark.name: mark.after, **mark.others}
+    marks = [Transaction(name, number) for name, number in numbers.items()]
     for attempt in range(_TRIES):
-        opened = opened_table(path)
-        if mark is not None and last_mark(home, mark.name, opened) != mark.before:
+        if opened is None or attempt:
+            opened = opened_table(path)
+        if mark is not None and last_mark(opened, mark.name) != mark.before:
             return False
-        marks = None if mark is None else [Transaction(mark.name, mark.after)]
         try:
             write_deltalake(
                 opened, data, mode="append", commit_properties=CommitProperties(app_transactions=marks)
@@ -166,14 +179,9 @@ def append(home: Home, rows: Sequence[dict[str, Any]], mark: Mark | None = None)
     return False
 
 
-def last_mark(home: Home, name: str, opened: Any = None) -> int:
+def last_mark(opened: DeltaTable | None, name: str) -> int:
     """The number of a mark, -1 where there is none."""
-    path = home.table(RESULTS_TABLE)
-    if opened is None:
-        if not has_versions(path):
-            return -1
-        opened = opened_table(path)
-    mark = opened.transaction_version(name)
+    mark = None if opened is None else opened.transaction_version(name)
     return -1 if mark is None else int(mark)
 
 
