@@ -1,7 +1,8 @@
 """`quality.results`: each batch's rows once, whatever was cut short, and the history that is read of them."""
 
 import json
-from datetime import UTC, datetime
+import random
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -18,10 +19,12 @@ from headwater_streams.quality.results import (
     Mark,
     append,
     history,
+    last_mark,
     opened_results,
     past_of,
     rows_of,
 )
+from headwater_streams.runtime.upkeep import Upkeep, tidy
 from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.home import Home
 
@@ -204,6 +207,36 @@ def test_batch_copies_its_results_with_one_look_at_the_table_of_results(home, mo
     commit(home, 1, result())
     assert copy_results(home, TABLE) == 1
     assert len(looks) == 1
+
+
+def test_results_that_are_older_than_they_are_kept_are_forgotten_with_whole_days(home):
+    now = datetime.now(UTC)
+    for n, days in enumerate((40, 31, 29, 0)):
+        at_ms = int((now - timedelta(days=days)).timestamp() * 1000)
+        judged = Judged(kind="batch", at_ms=at_ms, table=TABLE, job="departures", batch=n)
+        append(home, rows_of(judged, [result(rows=float(n))]), Mark("results", n - 1, n))
+    tidy(home, Upkeep())
+    assert history(home).num_rows == 4
+    tidy(home, Upkeep(results_kept_days=30))
+    assert [row["batch"] for row in history(home).to_pylist()] == [2, 3]
+    assert past_of(home, "departures", "volume", 5)[0].values == {"rows": 2.0}
+    assert last_mark(opened_results(home), "results") == 3
+    version = opened_results(home).version()
+    tidy(home, Upkeep(results_kept_days=30))
+    assert opened_results(home).version() == version
+
+
+def test_long_file_of_results_is_not_written_again_with_each_new_batch(home, monkeypatch):
+    monkeypatch.setattr("headwater_streams.runtime.upkeep._FILE_BYTES", 20_000)
+    judged, rng = Judged(kind="batch", at_ms=1000, table=TABLE), random.Random(1)
+    append(home, rows_of(judged, [result(f"check {rng.random()}") for _ in range(2000)]))
+    (long,) = opened_results(home).file_uris()
+    for _ in range(2):
+        append(home, rows_of(judged, [result()]))
+    tidy(home, Upkeep())
+    files = opened_results(home).file_uris()
+    assert long in files
+    assert len(files) == 2
 
 
 def test_rows_appended_by_two_processes_are_both_there(home):

@@ -343,6 +343,7 @@ def run(
         job_settings,
         open_environment,
         remember_modules,
+        upkeep_settings,
     )
     from headwater.running.lineage import lineage_beside_jobs
     from headwater.running.quality_watch import quality_watch
@@ -353,7 +354,6 @@ def run(
     from headwater_streams.runtime.query import explain
     from headwater_streams.runtime.restarts import BackOff, Restarts
     from headwater_streams.runtime.runner import JobRunner
-    from headwater_streams.runtime.upkeep import Upkeep
     from headwater_streams.spark.spark_errors import AnyJvmError
     from headwater_streams.storage.home import Home
 
@@ -387,7 +387,7 @@ def run(
                     settings.restart_tries,
                 ),
                 progress_every_s=settings.progress_every_s,
-                upkeep=Upkeep(settings.compact_every, settings.files_kept_h, settings.log_kept_days),
+                upkeep=upkeep_settings(),
                 goes_on=not fail_fast,
                 absent=absent_jobs(home, loaded),
             )

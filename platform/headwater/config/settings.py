@@ -98,6 +98,7 @@ class QualitySettings(_Section):
 
     every_minutes: Annotated[Decimal, Field(ge=0)] = 0
     after_commits: Annotated[Whole, Field(ge=0)] = 0
+    kept_days: Annotated[Decimal, Field(ge=0, le=36_500)] = 0
     alarm_command: str = ""
     alarm_webhook: Annotated[str, BeforeValidator(_address), Field(repr=False)] = ""
 

@@ -27,6 +27,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.planning import AbsentJob
+from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.reader import KafkaSources
 from headwater_streams.sources.registered import KnownRegistry, use_registry
@@ -261,3 +262,15 @@ def job_files(folder: Path) -> list[Path]:
 def job_settings() -> JobSettings:
     """The settings of running jobs."""
     return load_settings(os.environ).settings.jobs
+
+
+def upkeep_settings() -> Upkeep:
+    """When the tables of running jobs are looked after, and the library's own."""
+    settings = load_settings(os.environ).settings
+    jobs = settings.jobs
+    return Upkeep(
+        every=jobs.compact_every,
+        files_kept_h=jobs.files_kept_h,
+        log_kept_days=jobs.log_kept_days,
+        results_kept_days=settings.quality.kept_days,
+    )

@@ -26,14 +26,21 @@ _PLAIN = ColumnProperties(dictionary_enabled=True, statistics_enabled="PAGE")
 """deltalake's defaults."""
 
 
-def compact(table: Path) -> int:
+def compact(table: Path, most_bytes: int | None = None) -> int:
     """Makes one file of many small ones, as a commit that changes no row; returns how many files it replaced.
 
     Where another commit has changed the same files, nothing is done until the next call.
+
+    Args:
+        table: The table's folder.
+        most_bytes: How long a file may become; by default what the table's properties say, or Delta's 100 MB. A file
+            that is shorter is written again with each call that finds new ones.
     """
     opened = opened_table(table)
     try:
-        done = opened.optimize.compact(_without_tildes(opened), writer_properties=_written_as(opened))
+        done = opened.optimize.compact(
+            _without_tildes(opened), target_size=most_bytes, writer_properties=_written_as(opened)
+        )
     except CommitFailedError:
         return 0
     return int(done["numFilesRemoved"])

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
@@ -36,6 +37,10 @@ _log = logging.getLogger(__name__)
 _HOUR = timedelta(hours=1)
 _FAULTS = (DeltaError, OSError, DamagedFileError)
 _OF_SORTING = (DataLossError, PySparkException, JvmError)
+_GROWING = (RESULTS_TABLE, COUNTS_TABLE)
+_FILE_BYTES = 1 << 20
+"""Of tables that grow for years by a few rows a batch: files of 100 MB would be written again every few minutes, and
+vacuumed a week later."""
 _REMOVE_EVERY = 10  # compactions: listing a table's folder costs more the longer it lives
 
 
@@ -47,6 +52,7 @@ class Upkeep:
         every: After how many commits of a table its small files are compacted.
         files_kept_h: For how many hours files that no version needs any more are kept, for readers of old versions.
         log_kept_days: For how many days Delta's log is kept; the ledger's copy answers for what came before.
+        results_kept_days: For how many days the results of checks are kept; 0 for ever.
 
     A table's own properties, `delta.deletedFileRetentionDuration` and `delta.logRetentionDuration`, go before the
     latter two.
@@ -55,6 +61,7 @@ class Upkeep:
     every: int = 100
     files_kept_h: int = 168
     log_kept_days: float = 30
+    results_kept_days: float = 0
 
 
 class TableUpkeep:
@@ -110,19 +117,28 @@ class TableUpkeep:
 
 def tidy(home: Home, upkeep: Upkeep) -> None:
     """Looks after the library's own tables, and forgets what jobs did longer ago than a log is kept."""
-    before = datetime.now(UTC) - timedelta(days=upkeep.log_kept_days)
+    now = datetime.now(UTC)
     for name in (PROGRESS_TABLE, LEDGER_TABLE, SEEN_TABLE, RESULTS_TABLE, COUNTS_TABLE):
         path = home.table(name)
         if not has_versions(path):
             continue
         try:
             if name == PROGRESS_TABLE:
-                too_old = f"happened_at < '{before:%Y-%m-%dT%H:%M:%SZ}'"
-                remove_rows(path, pc.field("happened_at") < before.replace(microsecond=0), too_old)
-            compact(path)
+                _forget(path, "happened_at", now - timedelta(days=upkeep.log_kept_days))
+            if name == RESULTS_TABLE and upkeep.results_kept_days:
+                # At the last full day, so that the files that hold it are written anew once a day.
+                horizon = now - timedelta(days=upkeep.results_kept_days)
+                _forget(path, "at", horizon.replace(hour=0, minute=0, second=0))
+            compact(path, _FILE_BYTES if name in _GROWING else None)
             vacuum(home, name, upkeep.files_kept_h)
         except _FAULTS as error:
             _log.warning("upkeep of %s: %s", name, error)
+
+
+def _forget(table: Path, column: str, before: datetime) -> None:
+    remove_rows(
+        table, pc.field(column) < before.replace(microsecond=0), f"{column} < '{before:%Y-%m-%dT%H:%M:%SZ}'"
+    )
 
 
 def vacuum(home: Home, table: str, kept_h: int) -> None:
