@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPException
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import Request
@@ -47,17 +48,22 @@ def by_command(command: str) -> Deliver:
     """Runs a command for each alarm, in a shell; it gets the alarm as a line of JSON on its standard input."""
 
     def deliver(alarm: Alarm) -> None:
-        done = subprocess.run(  # noqa: S602 - the person's own command, from their settings
-            command,
-            shell=True,
-            input=f"{json.dumps(alarm.to_json())}\n",
-            text=True,
-            timeout=_TAKES_AT_MOST_S,
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode:
-            raise OSError(f"{command!r} ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
+        # Into a file, not a pipe: what the command leaves running behind it would hold that open, and the alarm would
+        # count as not delivered.
+        with TemporaryFile() as said:
+            done = subprocess.run(  # noqa: S602 - the person's own command, from their settings
+                command,
+                shell=True,
+                input=f"{json.dumps(alarm.to_json())}\n".encode(),
+                timeout=_TAKES_AT_MOST_S,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                check=False,
+            )
+            if done.returncode:
+                said.seek(0)
+                why = said.read().decode(errors="backslashreplace").strip()[-200:]
+                raise OSError(f"{command!r} ended with status {done.returncode}: {why}")
 
     return deliver
 
