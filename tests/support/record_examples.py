@@ -395,8 +395,8 @@ EXAMPLES: Mapping[type[Record], Mapping[str, Record]] = {
     AlarmState: {
         "some": AlarmState(
             broken=(
-                Broken(table="silver.departures", check="set", since="2013-01-01T12:01:00+00:00"),
-                Broken(table="gold.delays", check="volume", since="2013-01-01T12:02:00+00:00"),
+                Broken(table="silver.departures", check="set", by="batch", since="2013-01-01T12:01:00+00:00"),
+                Broken(table="gold.delays", check="volume", by="suite", since="2013-01-01T12:02:00+00:00"),
             )
         ),
         "none": AlarmState(),

@@ -1,10 +1,14 @@
 """Alarms: once when a check breaks and once when it is well again, whatever fails; suites when they are due."""
 
 import json
+import os
+import random
+import signal
+import time
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socket import create_server
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -12,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headwater.running.quality_watch import AlarmBell, QualityWatch, WatchSettings, by_command, by_webhook
-from headwater_streams.quality.alarms import AlarmState, Schedule, alarms
+from headwater_streams.quality.alarms import AlarmState, Schedule, alarms, turns
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.results import Judged, append, rows_of
 from headwater_streams.storage.home import Home
@@ -65,6 +69,42 @@ def test_check_that_was_well_again_before_anybody_looked_is_no_news():
 def test_checks_of_one_name_in_two_tables_are_two():
     rows = [row(1, "broken"), row(2, "held", table="gold.delays")]
     assert [alarm.table for alarm in alarms(AlarmState(), rows)] == ["silver.departures"]
+
+
+def test_rows_that_stay_in_a_table_do_not_ring_for_ever_as_suite_and_batches_take_turns():
+    state, told = AlarmState(), []
+    for minute in range(0, 60, 2):
+        rows = [row(minute, "held"), row(minute + 1, "broken", kind="suite")]
+        news = alarms(state, rows)
+        told += [(alarm.by, alarm.state) for alarm in news]
+        state = after(state, news)
+    assert told == [("suite", "broken")]
+    (batch,) = alarms(state, [row(61, "broken")])
+    assert (batch.by, batch.state) == ("batch", "broken")
+
+
+def test_backfill_is_no_news():
+    found = pa.Table.from_pylist([row(1, "held"), row(2, "broken", kind="backfill")])
+    assert turns(found).to_pylist() == [row(1, "held")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_news_of_the_turns_is_that_of_all_rows(seed):
+    rng = random.Random(seed)
+    rows = [
+        row(
+            minute,
+            rng.choice(["held", "within", "broken"]),
+            check=rng.choice("ab"),
+            kind=rng.choice(["batch", "stopped", "suite"]),
+            table=rng.choice(["a.b", "c.d"]),
+        )
+        for minute in range(rng.randrange(1, 40))
+    ]
+    state = after(AlarmState(), alarms(AlarmState(), rows[: len(rows) // 2]))
+    found = turns(pa.Table.from_pylist(rows))
+    assert alarms(state, found.to_pylist()) == alarms(state, rows)
+    assert found.num_rows <= 2 * 8
 
 
 def test_state_is_read_back():
@@ -235,6 +275,20 @@ def test_command_gets_the_alarm_as_json(tmp_path):
         by_command("exit 3")(alarm)
 
 
+def test_command_may_leave_something_running_behind_it(tmp_path):
+    (alarm,) = alarms(AlarmState(), [row(1, "broken")])
+    begun = time.monotonic()
+    by_command(f"sleep 60 & echo $! > {tmp_path / 'pid'}")(alarm)
+    assert time.monotonic() - begun < 30
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_what_a_failing_command_says_need_not_be_text():
+    (alarm,) = alarms(AlarmState(), [row(1, "broken")])
+    with pytest.raises(OSError, match=r"ended with status 2: \\xff no"):
+        by_command(r"printf '\377 no' >&2; exit 2")(alarm)
+
+
 class Clock:
     """A clock that a test sets."""
 
@@ -273,3 +327,29 @@ def test_watch_judges_new_versions_then_by_the_clock_alone_and_survives_a_suite_
     assert after_a_minute() == ["suite", "suite", "clock"]
     write_deltalake(path, pa.table({"page": ["b"]}), mode="append")
     assert after_a_minute()[3:] == ["suite"]
+
+
+def test_alarms_do_not_wait_for_a_suite_that_takes_long(tmp_path):
+    home, clock, heard, ends = Home(tmp_path), Clock(), tmp_path / "heard", Event()
+    job = SimpleNamespace(name="visits", target=SimpleNamespace(name="silver.visits"), checks=())
+    write_deltalake(home.table("silver.visits"), pa.table({"page": ["a"]}))
+    append(
+        home,
+        rows_of(
+            Judged(kind="batch", at_ms=int(time.time() * 1000), table="a.b", job="j", batch=1),
+            [CheckResult(check="set", outcome="broken", action="warn", judged=10)],
+        ),
+    )
+
+    def judge(_, __):
+        ends.wait(60)
+        return 0
+
+    settings = WatchSettings(Schedule(every_s=60), command=f"cat >> {heard}")
+    watch = QualityWatch(home, [job], settings, judge, clock)
+    clock.now += 60
+    watch.tick()
+    watch._ringing.join(60)
+    assert heard.exists()
+    ends.set()
+    watch.finish()

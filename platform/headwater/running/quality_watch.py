@@ -9,18 +9,18 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPException
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import Request
 
 from headwater.config.load import load_settings
 from headwater.running.posting import poster
-from headwater_streams.quality.alarms import Alarm, AlarmState, Due, Schedule, alarms
+from headwater_streams.quality.alarms import Alarm, AlarmState, Due, Schedule, alarms, turns
 from headwater_streams.storage.home import Home
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LOOK_EVERY_S = 5.0
 _AGAIN_AFTER_S = 60.0
 _TAKES_AT_MOST_S = 30.0
 _NO_SUITES = Schedule()
-_FIRST_LOOK = timedelta(days=7)
+_FIRST_LOOK = timedelta(days=1)
 _COLUMNS = "table check outcome kind job batch version judged failed observed sample".split()  # noqa: SIM905
 
 Deliver = Callable[[Alarm], None]
@@ -143,9 +143,9 @@ class AlarmBell:
     def _look(self) -> bool:
         from headwater_streams.quality.results import history
 
-        found: list[Mapping[str, Any]] = history(self._home, since=self._since, columns=_COLUMNS).to_pylist()
+        found = history(self._home, since=self._since, columns=_COLUMNS)
         state = self._state()
-        for alarm in alarms(state, found):
+        for alarm in alarms(state, turns(found).to_pylist()):
             try:
                 self._deliver(alarm)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -153,8 +153,8 @@ class AlarmBell:
                 return False
             state = state.after(alarm)
             self._keep(state)
-        if found:  # results of two jobs may be committed a little out of order
-            self._since = max(self._since, found[-1]["at"] - timedelta(minutes=10))
+        if found.num_rows:  # results of two jobs may be committed a little out of order
+            self._since = max(self._since, found["at"][-1].as_py() - timedelta(minutes=10))
         return True
 
     def _keep(self, state: AlarmState) -> None:
@@ -179,7 +179,8 @@ class AlarmBell:
 
 
 class QualityWatch:
-    """Runs suites and rings the bell, from the loop that watches the jobs; each in a thread of its own."""
+    """Runs suites and rings the bell, from the loop that watches the jobs; alarms do not wait for a suite that takes
+    long."""
 
     def __init__(
         self,
@@ -196,24 +197,23 @@ class QualityWatch:
         self._began = {job.name: clock() for job in jobs}
         self._judged = {job.name: -1 for job in jobs}
         self._look_at = clock()
-        self._thread: threading.Thread | None = None
+        self._suites: threading.Thread | None = None
+        self._ringing: threading.Thread | None = None
 
     def tick(self) -> None:
         """Begins what is due; returns at once."""
-        if self._thread is not None and self._thread.is_alive():
-            return
-        due = [(job, what) for job in self._jobs if (what := self._due(job)) is not None]
-        looks = bool(self._bells) and self._clock() >= self._look_at
-        if due or looks:
-            self._thread = threading.Thread(
-                target=self._work, args=(due,), name="headwater-quality", daemon=True
-            )
-            self._thread.start()
+        if not _is_running(self._suites):
+            due = [(job, what) for job in self._jobs if (what := self._due(job)) is not None]
+            if due:
+                self._suites = _begun(lambda: self._run_suites(due))
+        if self._bells and not _is_running(self._ringing) and self._clock() >= self._look_at:
+            self._ringing = _begun(self._look)
 
     def finish(self) -> None:
         """Waits for what was begun, and looks once more: a job may have ended by a check."""
-        if self._thread is not None:
-            self._thread.join(_TAKES_AT_MOST_S)
+        for thread in (self._suites, self._ringing):
+            if thread is not None:
+                thread.join(_TAKES_AT_MOST_S)
         self._look()
 
     def _due(self, job: "Job") -> Due | None:
@@ -229,14 +229,13 @@ class QualityWatch:
             by_clock=any(check.goes_by_clock for check in job.checks),
         )
 
-    def _work(self, due: "Sequence[tuple[Job, Due]]") -> None:
+    def _run_suites(self, due: "Sequence[tuple[Job, Due]]") -> None:
         for job, what in due:
             self._began[job.name] = self._clock()
             try:
                 self._judged[job.name] = self._judge(job, what)
             except Exception as error:  # a suite may raise whatever Spark does
                 _log.warning("the suite of %s did not run: %s", job.target.name, error)
-        self._look()
 
     def _look(self) -> None:
         is_done = True
@@ -247,6 +246,16 @@ class QualityWatch:
                 _log.warning("the results of checks could not be looked at: %s", error)
                 is_done = False
         self._look_at = self._clock() + (_LOOK_EVERY_S if is_done else _AGAIN_AFTER_S)
+
+
+def _begun(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, name="headwater-quality", daemon=True)
+    thread.start()
+    return thread
+
+
+def _is_running(thread: threading.Thread | None) -> bool:
+    return thread is not None and thread.is_alive()
 
 
 def quality_watch(home: "Path", spark: "SparkSession", jobs: "Sequence[Job]") -> QualityWatch:

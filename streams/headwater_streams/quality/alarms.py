@@ -1,5 +1,8 @@
 """When a check's breaking is news: once when it breaks, and once when it is well again. Decides only; nothing is sent.
 
+Of a check that is judged by its job and by a suite, each is news of its own: bad rows that stay in a table keep the
+suite broken while new batches are well, and one state of both would change with whichever was judged last.
+
 What was said last of each check is a record for each way of delivery, `<home>/quality/alarms-WAY.json`. It is written
 after an alarm was delivered, so that one which could not be is tried again, and a command that starts anew does not
 repeat the others.
@@ -10,10 +13,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headwater_streams.base.record import Part, Record
 from headwater_streams.quality.results import place_of
 
 State = Literal["broken", "well"]
+By = Literal["batch", "suite"]
+"""What judged a check."""
 Due = Literal["suite", "clock"]
 """What is to be judged of a table: a version by all checks, or one that was judged by those that go by the clock."""
 
@@ -25,6 +34,7 @@ class Broken(Part):
     Attributes:
         table: The table.
         check: The check.
+        by: What judged it.
         since: When it broke, ISO 8601.
     """
 
@@ -32,11 +42,12 @@ class Broken(Part):
 
     table: str
     check: str
+    by: By
     since: str
 
     def to_json(self) -> dict[str, Any]:
         """The check as the record has it."""
-        return {"table": self.table, "check": self.check, "since": self.since}
+        return {"table": self.table, "check": self.check, "by": self.by, "since": self.since}
 
     @classmethod
     def from_json(cls, value: Any) -> "Broken":
@@ -68,10 +79,12 @@ class AlarmState(Record):
 
     def after(self, alarm: "Alarm") -> "AlarmState":
         """The state once an alarm was delivered."""
-        others = tuple(each for each in self.broken if (each.table, each.check) != (alarm.table, alarm.check))
+        mine = alarm.table, alarm.check, alarm.by
+        others = tuple(each for each in self.broken if (each.table, each.check, each.by) != mine)
         if alarm.state == "well":
             return AlarmState(broken=others)
-        return AlarmState(broken=(*others, Broken(table=alarm.table, check=alarm.check, since=alarm.at)))
+        new = Broken(table=alarm.table, check=alarm.check, by=alarm.by, since=alarm.at)
+        return AlarmState(broken=(*others, new))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +95,7 @@ class Alarm:
         table: The table.
         check: The check.
         state: What the check is now.
+        by: What judged it.
         at: When it became so, ISO 8601.
         job: The job that writes the table; None where a suite found it.
         observed: What was seen.
@@ -93,6 +107,7 @@ class Alarm:
     table: str
     check: str
     state: State
+    by: By
     at: str
     job: str | None = None
     observed: str = ""
@@ -113,6 +128,7 @@ class Alarm:
             "state": self.state,
             "table": self.table,
             "check": self.check,
+            "by": self.by,
             "job": self.job,
             "at": self.at,
             "where": self.where,
@@ -123,21 +139,38 @@ class Alarm:
         return value if self.since is None else {**value, "since": self.since}
 
 
+def turns(found: pa.Table) -> pa.Table:
+    """Of results in order of time those that can be news: the newest of each check, and the one in which it became what
+    it is. Those of backfills are none, as whoever runs one is told."""
+    found = found.filter(pc.not_equal(found["kind"], "backfill"))
+    if not found.num_rows:
+        return found
+    by_suite = pc.cast(pc.equal(found["kind"], "suite"), pa.string())
+    keys = pc.binary_join_element_wise(found["table"], found["check"], by_suite, "\n")
+    groups = np.asarray(keys.combine_chunks().dictionary_encode().indices)
+    order = np.argsort(groups, kind="stable")
+    grouped, broken = groups[order], np.asarray(pc.equal(found["outcome"], "broken"))[order]
+    begins = np.concatenate([[True], grouped[1:] != grouped[:-1]])
+    changes = begins | np.concatenate([[True], broken[1:] != broken[:-1]])
+    ends = np.flatnonzero(np.concatenate([begins[1:], [True]]))
+    became = np.maximum.accumulate(np.where(changes, np.arange(len(order)), 0))[ends]
+    return found.take(np.unique(order[np.concatenate([became, ends])]))
+
+
 def alarms(state: AlarmState, rows: Iterable[Mapping[str, Any]]) -> list[Alarm]:
     """The news in results, in the order in which it came.
 
-    A check that broke and was well again between two looks was nobody's news yet, and is none now. Of a check that is
-    judged by its job and by a suite, the newest result counts.
+    A check that broke and was well again between two looks was nobody's news yet, and is none now.
 
     Args:
         state: What was said last.
-        rows: Rows of `quality.results` in order of time, those since the last look at least.
+        rows: Rows of `quality.results` in order of time, those since the last look at least, or the `turns` of these.
     """
-    said = {(each.table, each.check): each.since for each in state.broken}
-    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    began: dict[tuple[str, str], Mapping[str, Any]] = {}
+    said = {(each.table, each.check, each.by): each.since for each in state.broken}
+    newest: dict[tuple[str, str, By], Mapping[str, Any]] = {}
+    began: dict[tuple[str, str, By], Mapping[str, Any]] = {}
     for row in rows:
-        key = (row["table"], row["check"])
+        key = (row["table"], row["check"], _by(row))
         newest[key] = row
         if row["outcome"] != "broken":
             began.pop(key, None)
@@ -152,6 +185,10 @@ def alarms(state: AlarmState, rows: Iterable[Mapping[str, Any]]) -> list[Alarm]:
     return sorted(news, key=lambda each: each.at)
 
 
+def _by(row: Mapping[str, Any]) -> By:
+    return "suite" if row["kind"] == "suite" else "batch"
+
+
 def _alarm(row: Mapping[str, Any], state: State, since: str | None) -> Alarm:
     at = row["at"]
     failed, judged = row.get("failed") or 0, row.get("judged") or 0
@@ -159,6 +196,7 @@ def _alarm(row: Mapping[str, Any], state: State, since: str | None) -> Alarm:
         table=row["table"],
         check=row["check"],
         state=state,
+        by=_by(row),
         at=at.isoformat() if isinstance(at, datetime) else str(at),
         job=row.get("job"),
         observed=row.get("observed") or f"{failed:,} of {judged:,} rows failed",

@@ -102,7 +102,8 @@ def judge_by_clock(spark: "SparkSession", home: Path, table: str, checks: Sequen
         for each in found
         if each.verdict is not None
     ]
-    judged = Judged(kind="suite", at_ms=now_ms, table=table, version=version)
+    ended_ms = int(datetime.now(UTC).timestamp() * 1000)
+    judged = Judged(kind="suite", at_ms=ended_ms, table=table, version=version)
     append(place, rows_of(judged, results))
     return version
 

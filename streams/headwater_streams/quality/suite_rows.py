@@ -1,6 +1,6 @@
 """What a suite found, as rows of `quality.results`."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from headwater_streams.quality.result import SuiteResult
 from headwater_streams.quality.results import Judged, append, rows_of
@@ -8,10 +8,14 @@ from headwater_streams.storage.home import Home
 
 
 def keep_result(home: Home, result: SuiteResult) -> None:
-    """Adds a row for each expectation of a suite; a suite that runs again over a version adds its rows anew."""
+    """Adds a row for each expectation of a suite; a suite that runs again over a version adds its rows anew.
+
+    Their time is that of its end: who looks at what is new would miss what is dated back by as long as a suite takes.
+    """
+    ended = datetime.fromisoformat(result.ran_at) + timedelta(seconds=result.seconds)
     judged = Judged(
         kind="suite",
-        at_ms=int(datetime.fromisoformat(result.ran_at).timestamp() * 1000),
+        at_ms=int(ended.timestamp() * 1000),
         table=result.table,
         version=result.version,
     )
