@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headwater_streams.base.check import REMOVING, Check
-from headwater_streams.base.extra import Extra, ExtraValues
+from headwater_streams.base.extra import Extra, ExtraValues, HasExtra
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.record import Part
 from headwater_streams.base.rule import Judgement, Values
@@ -139,6 +139,12 @@ def results_of(value: Any) -> tuple[CheckResult, ...]:
 def merged(parts: Iterable[Mapping[str, CheckResult]]) -> dict[str, CheckResult]:
     """The results of several inputs, tables or batches as one for each check: the rows added up, the worst outcome,
     and what was seen where it was as bad as that."""
+def merged_entries(entries: Iterable[HasExtra]) -> tuple[CheckResult, ...]:
+    """The results that stand in some entries, as one for each check."""
+    of_entries = (results_of(Extra.CHECKS.get(entry)) for entry in entries)
+    return tuple(merged({each.check: each for each in results} for results in of_entries).values())
+
+
     result: dict[str, CheckResult] = {}
     for part in parts:
         for name, each in part.items():

@@ -82,6 +82,31 @@ def test_verdict_of_a_repair_is_by_the_jobs_checks_and_its_results_are_kept_once
     assert driver.audit() == []
 
 
+def test_repair_says_how_many_rows_its_checks_left_out_in_all_of_its_chunks(
+    spark: Any, tmp_path: Any
+) -> None:
+    def job_with(code: str) -> Job:
+        @hw.job(name="clean", target=hw.delta("silver.visits"), dedup=hw.by_offset())
+        @hw.check("no_robots", "user <> 'robot'", action="drop")
+        @hw.check("has_page", "page IS NOT NULL", on="input", action="warn")
+        def clean(visits: Any) -> Any:
+            return visits.selectExpr("page", "user", "at", f"'{code}' AS code")
+
+        return bind(clean)
+
+    driver = JobDriver(spark, tmp_path, [job_with("old")])
+    for batch in range(3):
+        driver.send("visits", visit("a", "robot", batch), visit(None, "ann", batch), visit("b", "bob", batch))
+        driver.run()
+    context, job = driver.context, job_with("new")
+    planned = backfill.plan(context, job, offsets={"visits": {0: (0, 9)}}, rows_per_chunk=1)
+    assert len(planned.chunks) == 3
+    backfill.run(context, planned.id, job)
+    assert backfill.verify(context, planned.id, job).passed
+    backfill.swap(context, planned.id)
+    assert results(driver, "backfill") == {"no_robots": ("within", 9, 3), "has_page": ("broken", 9, 3)}
+
+
 def test_verdict_of_a_repair_fails_by_a_check_that_stops_a_job(spark: Any, tmp_path: Any) -> None:
     @hw.job(name="clean", target=hw.delta("silver.visits"), dedup=hw.by_offset())
     @hw.check("one_visit", hw.expect.unique("page", within="table"))

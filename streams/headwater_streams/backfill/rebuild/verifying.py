@@ -1,7 +1,5 @@
 """Proves a rebuild before it is swapped in: its own books, that it read all that the live job did, and the diff."""
 
-from collections.abc import Sequence
-
 from headwater_streams.backfill.change import changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, read_history
@@ -14,13 +12,12 @@ from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
 from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
-from headwater_streams.base.extra import Extra
-from headwater_streams.base.ledger_entry import LedgerEntry, Ranges, count_of, intersection, merge_ranges
+from headwater_streams.base.ledger_entry import Ranges, count_of, intersection, merge_ranges
 from headwater_streams.base.plural import quantity
 from headwater_streams.delta.delta_table import read_version
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.plan.job import Job
-from headwater_streams.quality.check_result import CheckResult, merged, results_of
+from headwater_streams.quality.check_result import merged_entries
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
 
@@ -108,17 +105,11 @@ def verify(
         table_version=of_target.table_version,
         beside=changes,
         ranges=read,
-        checks=_results(shadow_entries(folder, planned)),
+        checks=merged_entries(shadow_entries(folder, planned)),
     )
     require_same_topics(context, planned)
     folder.write(verdict)
     return verdict
-
-
-def _results(entries: Sequence[LedgerEntry]) -> tuple[CheckResult, ...]:
-    """What the job's checks came to, over all batches of a rebuild."""
-    of_batches = (results_of(Extra.CHECKS.get(entry)) for entry in entries)
-    return tuple(merged({each.check: each for each in results} for results in of_batches).values())
 
 
 def _not_read_yet(live: Ranges, read: Ranges) -> list[str]:

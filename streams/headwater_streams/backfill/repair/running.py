@@ -48,7 +48,7 @@ def run(
             return _told(folder, planned, "paused", 0.0, on_progress)
         with on_same_topics(context, planned):
             files, accounting = steps.write(folder, transaction, chunk)
-        entry = chunk_entry(planned, chunk, accounting, rows=files.rows)
+        entry = chunk_entry(planned, chunk, accounting, rows=files.rows, checks=steps.results())
         context.step(planned.job, "before chunk", chunk.number)
         transaction.commit(planned.app_id, chunk.number, entry.to_json(), files)
         context.step(planned.job, "after chunk", chunk.number)

@@ -1,6 +1,6 @@
 """The steps of a run, one for each chunk of the plan: what is written to the shadow, and the account of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from headwater_streams.delta.side import quarantine_schema, write_side
 from headwater_streams.ledger.repeats import records_in
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
+from headwater_streams.quality.check_result import CheckResult, in_entry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.failing_rows import FailingByInput, known_failing
 from headwater_streams.runtime.stages.narrowing import without_failing
@@ -49,6 +50,10 @@ class Steps(Protocol):
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
         """Writes a chunk's files; the commit is left to the caller."""
+
+    def results(self) -> Sequence[CheckResult]:
+        """What the checks of the input came to of the chunk that was written last. None for windows and joins, some of
+        whose rows are read for several chunks."""
 
     def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
         """All rows that the run would write to each table; `release` is to be called behind.
@@ -83,9 +88,15 @@ def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
 
 
 def chunk_entry(
-    backfill: BackfillPlan, chunk: Chunk, accounting: dict[str, int], *, rows: int | None = None
+    backfill: BackfillPlan,
+    chunk: Chunk,
+    accounting: dict[str, int],
+    *,
+    rows: int | None = None,
+    checks: Sequence[CheckResult] = (),
 ) -> LedgerEntry:
-    """The ledger entry of a chunk's commit to the shadow; with how many rows it wrote, but for rejected records."""
+    """The ledger entry of a chunk's commit to the shadow; with how many rows it wrote, but for rejected records, and
+    what the checks of its input came to."""
     written: ExtraValues = {} if rows is None else {Extra.ROWS: rows}
     return LedgerEntry(
         job=backfill.job,
@@ -96,7 +107,7 @@ def chunk_entry(
         sources=backfill.sources(chunk.ranges or backfill.ranges),
         accounting={backfill.input_name: accounting},
         fingerprint=backfill.fingerprint,
-        extra={Extra.BACKFILL: backfill.id, Extra.ACTION: CHUNK, **written},
+        extra={Extra.BACKFILL: backfill.id, Extra.ACTION: CHUNK, **written, **in_entry(checks)},
     )
 
 
@@ -159,6 +170,9 @@ class _WindowSteps:
         _write_rejected(self._context, folder, self._backfill, chunk, folded.rejected, terms["quarantined"])
         return files, terms
 
+    def results(self) -> Sequence[CheckResult]:
+        return ()
+
     def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
         chunk = whole(self._backfill.chunks)
         found = None if error is None else self._blamed(self._fold(chunk, None), chunk, error)
@@ -211,6 +225,9 @@ class _JoinSteps:
             _write_rejected(self._context, folder, self._backfill, chunk, rejected, count)
         return files, terms
 
+    def results(self) -> Sequence[CheckResult]:
+        return ()
+
     def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
         chunk = Chunk(
             number=0, rows=self._backfill.rows, lefts=self._backfill.lefts, rights=self._backfill.rights
@@ -248,6 +265,7 @@ class _RowSteps:
             if (kept := kept_of(context, plan, name, table.base_version)) is not None
         }
         self._previewed: list[ReplayedRows] = []
+        self._results: Sequence[CheckResult] = ()
 
     def prepare(self, folder: BackfillFolder) -> None:
         for name, part in self._backfill.parts.items():
@@ -273,6 +291,7 @@ class _RowSteps:
             lambda replayed, error: replayed.blamed(error),
         )
         replayed.passed.judge(chunk.number, [self._backfill.target, *further])
+        self._results = tuple(replayed.passed.input_results.values())
         numbered = self._plan.numbered
         has_rows = self._backfill.target in numbered
         places = partial(places_in, folder.shadow, files.names, has_rows=has_rows)
@@ -350,6 +369,9 @@ class _RowSteps:
             records_in(rows, below=self._plan.exploding[name].below).total() for rows in (both, written)
         )
         return of_both - of_written
+
+    def results(self) -> Sequence[CheckResult]:
+        return self._results
 
     def preview(self, error: Exception | None = None) -> Mapping[str, DataFrame]:
         # Chunks differ in the versions of the look-ups.

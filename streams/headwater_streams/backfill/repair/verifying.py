@@ -31,7 +31,7 @@ from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plan.job import Job
 from headwater_streams.plan.plan import JobPlan
-from headwater_streams.quality.check_result import CheckResult
+from headwater_streams.quality.check_result import CheckResult, merged_entries
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.check_memory import compared_rows
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -134,7 +134,8 @@ def _verified(
         findings += checked
         if name == planned.target and planned.kind == "row":
             judged = account.terms["read"] - account.terms.get("duplicate", 0)
-            results = (*in_backfill(folder.quarantine, job.quarantining, judged), *results)
+            rejecting = in_backfill(folder.quarantine, job.quarantining, judged)
+            results = (*rejecting, *merged_entries(entries), *results)
         recomputed, diff = recomputing.result(), comparing.result()
     return _Verified(
         [*findings, *recomputed.findings],

@@ -451,6 +451,11 @@ class PassedRows:
         return merged([gate.results for gate in (*self.gates_in.values(), *self.gates_out.values())])
 
     @property
+    def input_results(self) -> dict[str, CheckResult]:
+        """The same of those that judge what comes in."""
+        return merged([gate.results for gate in self.gates_in.values()])
+
+    @property
     def passed(self) -> int:
         """How many records and rows were neither duplicates nor rejected."""
         return sum(int(self._counts.get("read", name).get("passed", 0)) for name in self._names)
