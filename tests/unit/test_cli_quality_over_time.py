@@ -216,6 +216,14 @@ def test_replay_of_what_was_rejected_before_an_ingest_table_is_refused_with_what
         )
 
 
+@pytest.mark.parametrize(("days", "status"), [("1e9", 0), ("inf", 2)])
+def test_history_of_more_days_than_there_are_is_that_of_all(home, capsys, days, status):
+    judged(home, "held")
+    found, out, err = ran(home, capsys, "quality", "history", "--days", days)
+    assert found == status, err
+    assert ("set" in out) == (status == 0)
+
+
 def test_table_in_place_of_a_command_is_shown_as_before(home, capsys):
     quarantined(home)
     status, out, _ = ran(home, capsys, "quarantine", TABLE, "--json")

@@ -23,6 +23,7 @@ from headwater_streams.storage.damage import DamagedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from headwater_streams.plan.job import Job
     from headwater_streams.quality import Check, SuiteResult
@@ -261,15 +262,13 @@ def history(
       headwater quality history silver.departures --check has_carrier --days 365
       headwater quality history --html quality.html
     """
-    from datetime import UTC, datetime, timedelta
-
     from headwater_streams.quality.results import for_trends
     from headwater_streams.quality.results import history as read_history
     from headwater_streams.quality.trend import COLUMNS, page, spark_line, trends
     from headwater_streams.storage.files import write_text
     from headwater_streams.storage.home import Home
 
-    since = datetime.now(UTC) - timedelta(days=days)
+    since = _days_ago(days)
     names = _with_parts(Home(home), table)
     found = [
         each
@@ -298,6 +297,16 @@ def history(
             print_line(f"as a page: {html}")
     if any(each.since is not None for each in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _days_ago(days: float) -> "datetime | None":
+    """So long ago; None for before all times."""
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        return datetime.now(UTC) - timedelta(days=days)
+    except OverflowError:
+        return None
 
 
 def _with_parts(home: "Home", table: str | None) -> list[str | None]:
