@@ -157,8 +157,8 @@ def test_quarantine_is_listed_filtered_and_discarded(home, capsys):
     assert (status, listed["open"], listed["checks"]) == (0, 2, {"has_carrier": 1, "json": 1})
     status, out, _ = ran(home, capsys, "quarantine", "show", TABLE, "--check", "json")
     assert status == 0
-    assert "t:0:1" in out
-    assert "t:0:0" not in out
+    assert "it is no JSON" in out
+    assert "carrier is NULL" not in out
     discard = ("quarantine", "discard", TABLE, "--check", "json", "--because", "a test")
     assert ran(home, capsys, *discard)[1] == f"1 rejected record of {TABLE} discarded\n"
     assert ran(home, capsys, *discard)[1] == f"0 rejected records of {TABLE} discarded\n"
@@ -170,6 +170,7 @@ def test_quarantine_is_listed_filtered_and_discarded(home, capsys):
     ("arguments", "sentence"),
     [
         (("show", "silver.none", "--check", "x"), "there is no table silver.none__quarantine"),
+        (("discard", "silver.none", "--because", "x"), "there is no table silver.none__quarantine"),
         (("show", TABLE, "--since", "noon"), "--since noon: write a time such as"),
         (("show", TABLE, "--offsets", "t=1"), "write TOPIC:PARTITION=START-END"),
         (("discard", TABLE, "--because", " "), "say why"),
@@ -214,6 +215,41 @@ def test_replay_of_what_was_rejected_before_an_ingest_table_is_refused_with_what
         assert (
             f"{TABLE}__ingest_t, which is to be mended first: headwater backfill plan {file} --quaran" in err
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        (("--check", "json", "--check", "has_carrier"), [0, 1]),
+        (("--check", "it's"), []),
+        (("--since", "1970-01-01T01:00:00+01:00"), [0, 1]),
+        (("--since", "1970-01-01T00:00:00.001Z"), []),
+        (("--until", "1970-01-01"), []),
+        (("--offsets", "t:0=1-2"), [1]),
+        (("--offsets", "t:0=0-1", "--offsets", "o'hare:3=0-9"), [0]),
+    ],
+)
+def test_quarantine_is_shown_by_check_time_and_offsets_as_it_is_shown_whole(home, capsys, options, offsets):
+    quarantined(home)
+    status, out, err = ran(home, capsys, "quarantine", TABLE, "--json", *options)
+    assert (status, [row["_offset"] for row in json.loads(out)]) == (0, offsets), err
+    whole = json.loads(ran(home, capsys, "quarantine", TABLE, "--json")[1])
+    assert json.loads(out) == [row for row in whole if row["_offset"] in offsets]
+
+
+def test_quarantine_without_what_was_discarded_is_shown_where_nothing_was_and_where_some_was(home, capsys):
+    quarantined(home)
+    shown = ("quarantine", "show", TABLE, "--open", "--json")
+    assert len(json.loads(ran(home, capsys, *shown)[1])) == 2
+    ran(home, capsys, "quarantine", "discard", TABLE, "--offsets", "t:0=0-1", "--because", "a test")
+    assert [row["_offset"] for row in json.loads(ran(home, capsys, *shown)[1])] == [1]
+    assert len(json.loads(ran(home, capsys, "quarantine", TABLE, "--json")[1])) == 2
+
+
+def test_check_may_be_called_as_a_command_is(home, capsys):
+    quarantined(home)
+    status, out, err = ran(home, capsys, "quarantine", TABLE, "--check", "list", "--json")
+    assert (status, out) == (0, "[]\n"), err
 
 
 @pytest.mark.parametrize(("days", "status"), [("1e9", 0), ("inf", 2)])

@@ -15,6 +15,7 @@ from headwater_streams.ledger.quarantined import (
     summaries,
 )
 from headwater_streams.quality.rejected import reasons, rejected_beside
+from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.storage.home import Home
 
 TABLE = "silver.departures"
@@ -72,7 +73,7 @@ def test_every_reason_of_a_row_is_known():
 def test_record_that_was_rejected_again_stands_once_as_it_was_rejected_last(home):
     found = rejected(home, TABLE)
     assert offsets(found) == [(0, 3), (0, 7), (0, 9), (1, 3)]
-    assert found[0]["_reason"] == "read again"
+    assert (found[0]["_check"], found[0]["_generation"]) == ("json", 2)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,12 @@ def test_record_that_was_rejected_again_stands_once_as_it_was_rejected_last(home
         ({"until": NOON + timedelta(minutes=7)}, [(0, 3), (1, 3)]),
         ({"offsets": {"departures": {0: (3, 9)}}}, [(0, 3), (0, 7)]),
         ({"checks": ["nobody"]}, []),
+        ({"checks": ["delay"]}, []),
+        ({"offsets": {}}, []),
+        (
+            {"offsets": {"departures": {1: (0, 9)}, "arrivals": {0: (0, 99)}}, "checks": ["has_carrier"]},
+            [(1, 3)],
+        ),
     ],
 )
 def test_filter_finds_rows_by_check_time_and_offsets(home, which, expected):
@@ -118,6 +125,36 @@ def test_data_docs_have_each_check_with_what_it_rejected(home):
     assert carrier.rows == 4
     assert {each.check for each in rejected_beside(home, TABLE)} == {"has_carrier", "json", "delay_sane"}
     assert rejected_beside(home, "silver.none") == []
+
+
+def test_row_of_a_record_that_has_several_stands_beside_the_others(tmp_path):
+    home, schema = Home(tmp_path), SCHEMA.append(pa.field("_row", pa.int64()))
+    rows = [row(3) | {"_row": place} for place in (1, 0)] + [row(3, batch=2) | {"_row": 1}]
+    write_deltalake(str(home.table(f"{TABLE}__quarantine")), pa.Table.from_pylist(rows, schema=schema))
+    assert [(each["_row"], each["_batch"]) for each in rejected(home, TABLE)] == [(0, 0), (1, 2)]
+    (summary,) = summaries(home)
+    assert (summary.rows, summary.newest) == (2, NOON + timedelta(minutes=3))
+    discard(home, TABLE, rejected(home, TABLE), "test traffic", 1000)
+    (summary,) = summaries(home)
+    assert (summary.rows, summary.discarded, summary.checks, summary.newest) == (0, 2, {}, None)
+
+
+def test_values_of_rejected_records_are_not_read_to_count_them(home, monkeypatch):
+    read = []
+
+    class Noted:
+        def __init__(self, path):
+            self.rows = dataset_of(path)
+            self.schema = self.rows.schema
+
+        def to_table(self, **what):
+            read.append(what.get("columns"))
+            return self.rows.to_table(**what)
+
+    monkeypatch.setattr("headwater_streams.ledger.quarantined.dataset_of", Noted)
+    assert len(summaries(home)) == 1
+    assert rejected(home, TABLE)
+    assert all(columns and not {"_raw", "_key", "_headers"} & {*columns} for columns in read)
 
 
 def test_table_without_a_quarantine_has_no_rejected_rows(tmp_path):

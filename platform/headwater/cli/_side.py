@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,27 @@ _INGEST = "__ingest_"
 
 
 def show_side(
-    home: Path, table: str, suffix: str, limit: int, order: str, *, json_output: bool, raw: bool
+    home: Path,
+    table: str,
+    suffix: str,
+    limit: int,
+    order: str,
+    *,
+    json_output: bool,
+    raw: bool,
+    where: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> tuple[str, int]:
     """Prints the newest rows of a table's side table; returns the side table's owner and the number of rows.
+
+    Args:
+        home: The home.
+        table: The table, or its side table.
+        suffix: What side tables of this kind are called behind their owner's name.
+        limit: The most rows.
+        order: Which come first, in SQL.
+        json_output: Whether as JSON.
+        raw: Whether values are printed as they are.
+        where: Gives conditions in SQL that the rows of an owner's side table are to meet.
 
     Raises:
         UsageError: There is no such table.
@@ -48,16 +67,18 @@ def show_side(
     if owner != named:
         of_them = f", where its rows are those of {' and '.join(topics)}" if topics else ""
         print_line(f"{named} shares {name} with {owner}{of_them}", file=sys.stderr)
-    of_input = f"WHERE _topic IN ({', '.join(map(_quoted, topics))}) " if topics else ""
+    conditions = [f"_topic IN ({', '.join(map(sql_text, topics))})"] if topics else []
+    conditions += where(owner)
+    of_them = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     schema, _, bare = name.partition(".")
     with SqlSession(home) as session:
-        result = session.run(f'SELECT * FROM "{schema}"."{bare}" {of_input}ORDER BY {order} LIMIT {limit}')
+        result = session.run(f'SELECT * FROM "{schema}"."{bare}" {of_them}ORDER BY {order} LIMIT {limit}')
     if json_output:
         print_json([json.loads(json_text(row)) for row in result.objects()])
     elif len(result):
         print_table(result, console(), max_rows=limit, raw=raw)
     else:
-        print_line(f"{name} is empty" if not topics else f"{name} has none of them", file=sys.stderr)
+        print_line(f"{name} is empty" if not conditions else f"{name} has none of them", file=sys.stderr)
     return owner, len(result)
 
 
@@ -95,5 +116,6 @@ def _owner_of(home: "Home", table: str) -> tuple[str, tuple[str, ...]]:
     return owner, tuple(sorted(topics))
 
 
-def _quoted(text: str) -> str:
+def sql_text(text: str) -> str:
+    """A text as SQL has it."""
     return "'" + text.replace("'", "''") + "'"

@@ -20,7 +20,7 @@ from headwater.cli._common import (
     print_table,
     waiting,
 )
-from headwater.cli._side import show_side
+from headwater.cli._side import show_side, sql_text
 from headwater.errors import EXIT_FAILED, UsageError
 from headwater_streams.base.plural import quantity
 
@@ -35,7 +35,7 @@ class _TableFirst(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Puts the command in front where a table stands in its place."""
-        if any("." in each for each in args) and not self.commands.keys() & set(args):
+        if args and args[0] not in self.commands and any("." in each for each in args):
             args = ["show", *args]
         return list(super().parse_args(ctx, args))
 
@@ -136,40 +136,17 @@ def show(
       headwater quarantine show silver.departures --limit 5
       headwater quarantine show silver.departures --check has_carrier --since 2013-01-01T10:00:00Z
     """
-    if not (check or since or until or offsets or open_only):
-        show_side(
-            home,
-            table,
-            "__quarantine",
-            limit,
-            "_batch DESC, _topic, _partition, _offset",
-            json_output=json_output,
-            raw=raw,
-        )
-        return
-    from headwater_streams.quality.rejected import reasons
-
-    rows = _rows(home, table, _which(check, since, until, offsets, discarded=not open_only))
-    shown = rows[-limit:][::-1]
-    if json_output:
-        print_json([{**row, "reasons": reasons(row)} for row in shown])
-        return
-    print_table(
-        ["record", "time (UTC)", "rejected by", "reason", "value"],
-        [
-            (
-                f"{row['_topic']}:{row['_partition']}:{row['_offset']}",
-                row["_timestamp"],
-                row["_check"],
-                row["_reason"],
-                _text(row.get("_raw")),
-            )
-            for row in shown
-        ],
-        empty=f"no rejected record of {table} is of these",
+    which = _which(check, since, until, offsets, discarded=not open_only)
+    show_side(
+        home,
+        table,
+        "__quarantine",
+        limit,
+        "_batch DESC, _topic, _partition, _offset",
+        json_output=json_output,
+        raw=raw,
+        where=lambda owner: _conditions(home, owner, which),
     )
-    if len(rows) > len(shown):
-        print_line(f"{len(rows):,} in all; more: --limit N", file=sys.stderr)
 
 
 @app.command()
@@ -282,9 +259,10 @@ def _refuse_ingested(home: "Path", table: str, reference: str) -> None:
 
 def _there_are(home: "Path", table: str) -> str:
     """What checks rejected, for somebody who asked for other records: the end of a sentence."""
-    from headwater_streams.quality.rejected import reasons
+    from headwater_streams.quality.rejected import names_in
 
-    checks = Counter(check for row in _rows(home, table, _which()) for check in reasons(row)).most_common()
+    rows = _rows(home, table, _which())
+    checks = Counter(check for row in rows for check in names_in(row["_check"])).most_common()
     return f"; there are {', '.join(f'{count:,} by {check}' for check, count in checks)}" if checks else ""
 
 
@@ -355,6 +333,36 @@ def _rows(home: "Path", table: str, which: "Which") -> list[dict[str, Any]]:
     return rejected(place, table, which)
 
 
+def _conditions(home: "Path", table: str, which: "Which") -> list[str]:
+    """The same as conditions of SQL, for rows that may be more than memory holds."""
+    from headwater_streams.ledger.quarantined import DISCARDED_TABLE
+    from headwater_streams.storage.home import Home
+
+    conditions = []
+    if which.checks:
+        names = ", ".join(map(sql_text, which.checks))
+        conditions.append(f"list_has_any(string_split(_check, ', '), [{names}])")
+    conditions += [
+        f"_timestamp {sign} TIMESTAMPTZ {sql_text(moment.isoformat())}"
+        for sign, moment in ((">=", which.since), ("<", which.until))
+        if moment is not None
+    ]
+    if which.offsets is not None:
+        ranges = [
+            f"_topic = {sql_text(topic)} AND _partition = {partition} AND _offset >= {start} AND _offset < {end}"
+            for topic, partitions in which.offsets.items()
+            for partition, (start, end) in partitions.items()
+        ]
+        conditions.append(f"({' OR '.join(ranges)})")
+    if not which.discarded and DISCARDED_TABLE in Home(home).tables():
+        conditions.append(
+            f'NOT EXISTS (SELECT 1 FROM quality.discarded AS d WHERE d."table" = {sql_text(table)} '
+            "AND d.topic = coalesce(_topic, '') AND d.\"partition\" = coalesce(_partition, 0) "
+            'AND d."offset" = coalesce(_offset, 0))'
+        )
+    return conditions
+
+
 def _moment(option: str, text: str | None) -> datetime | None:
     if text is None:
         return None
@@ -363,7 +371,3 @@ def _moment(option: str, text: str | None) -> datetime | None:
     except ValueError as error:
         raise UsageError(f"{option} {text}: write a time such as 2013-01-01T10:00:00Z") from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _text(raw: bytes | None) -> str:
-    return "" if raw is None else raw.decode(errors="backslashreplace")[:200]

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import reduce
+from operator import and_, or_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import write_deltalake
 
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.target import QUARANTINE_SUFFIX
-from headwater_streams.quality.rejected import CHECK, reasons
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from headwater_streams.quality.rejected import CHECK, names_in
 from headwater_streams.storage.delta_files import opened_table, reading
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import dataset_of
@@ -35,6 +37,23 @@ DISCARDED_SCHEMA = pa.schema(
     ]
 )
 Place = tuple[str, int, int]
+TOPIC, PARTITION, OFFSET, TIMESTAMP = "_topic", "_partition", "_offset", "_timestamp"
+ROW, BATCH, GENERATION = "_row", "_batch", "_generation"
+"""As in `sources.coordinates`, which needs Spark."""
+_PLACE = [TOPIC, PARTITION, OFFSET]
+_COLUMNS = pa.schema(
+    [
+        (CHECK, pa.string()),
+        (TOPIC, pa.string()),
+        (PARTITION, pa.int32()),
+        (OFFSET, pa.int64()),
+        (TIMESTAMP, pa.timestamp("us", "UTC")),
+        (ROW, pa.int64()),
+        (BATCH, pa.int64()),
+        (GENERATION, pa.int32()),
+    ]
+)
+"""What is read of a quarantine: the records themselves may be more than memory holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +74,24 @@ class Which:
     offsets: Ranges | None = None
     discarded: bool = False
 
-    def matches(self, row: Mapping[str, Any]) -> bool:
-        """Whether a rejected row is one of them, but for what was discarded."""
-        if self.checks and not set(self.checks) & set(reasons(row)):
-            return False
-        at = row[TIMESTAMP]
-        if self.since is not None and (at is None or at < self.since):
-            return False
-        if self.until is not None and (at is None or at >= self.until):
-            return False
-        if self.offsets is None:
-            return True
-        start, end = self.offsets.get(row[TOPIC], {}).get(row[PARTITION], (0, 0))
-        return bool(start <= row[OFFSET] < end)
+    def condition(self) -> pc.Expression | None:
+        """Which they are by time and offsets, to Arrow; None for all."""
+        parts = list[pc.Expression]()
+        if self.since is not None:
+            parts.append(pc.field(TIMESTAMP) >= self.since)
+        if self.until is not None:
+            parts.append(pc.field(TIMESTAMP) < self.until)
+        if self.offsets is not None:
+            ranges = [
+                (pc.field(TOPIC) == topic)
+                & (pc.field(PARTITION) == partition)
+                & (pc.field(OFFSET) >= start)
+                & (pc.field(OFFSET) < end)
+                for topic, partitions in self.offsets.items()
+                for partition, (start, end) in partitions.items()
+            ]
+            parts.append(reduce(or_, ranges, pc.scalar(False)))
+        return reduce(and_, parts) if parts else None
 
 
 @dataclass(frozen=True)
@@ -90,26 +114,49 @@ class Summary:
 
 
 def rejected(home: Home, table: str, which: Which | None = None) -> list[dict[str, Any]]:
-    """The rejected records of a table that match, by their coordinates; the last rejection of each.
+    """The rejected records of a table that match, by their coordinates, each as it was rejected last; without values.
 
     A record that was rejected again, as a job was rebuilt, stands once.
     """
-    which, path = which or Which(), home.table(table + QUARANTINE_SUFFIX)
+    found: list[dict[str, Any]] = rejected_rows(home, table, which or Which()).to_pylist()
+    return found
+
+
+def rejected_rows(home: Home, table: str, which: Which) -> pa.Table:
+    """The same as a table."""
+    path = home.table(table + QUARANTINE_SUFFIX)
     if not has_versions(path):
-        return []
+        return _COLUMNS.empty_table()
     with reading(path):
-        rows = dataset_of(path).to_table().to_pylist()
-    gone = {} if which.discarded else discarded(home, table)
-    last: dict[tuple[Place, Any], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda each: (each.get("_generation") or 0, each.get("_batch") or 0)):
-        if place_of(row) not in gone and which.matches(row):
-            last[place_of(row), row.get("_row")] = row
-    return [last[key] for key in sorted(last, key=lambda key: (key[0], key[1] or 0))]
+        rows = dataset_of(path)
+        names = [name for name in _COLUMNS.names if name in rows.schema.names]
+        found = rows.to_table(columns=names, filter=which.condition())
+    if which.checks:
+        texts = [text for text in found[CHECK].unique().to_pylist() if {*which.checks} & {*names_in(text)}]
+        found = found.filter(pc.is_in(found[CHECK], value_set=pa.array(texts, pa.string())))
+    for name, nothing in zip(_PLACE, ("", 0, 0), strict=True):
+        filled = found[name].fill_null(nothing).cast(_COLUMNS.field(name).type)
+        found = found.set_column(found.schema.get_field_index(name), name, filled)
+    if not which.discarded:
+        gone = pa.Table.from_pylist(
+            [dict(zip(_PLACE, place, strict=True)) for place in discarded(home, table)],
+            schema=pa.schema([_COLUMNS.field(name) for name in _PLACE]),
+        )
+        found = found.join(gone, _PLACE, join_type="left anti")
+    in_order = found.sort_by([(name, "ascending") for name in (GENERATION, BATCH) if name in names])
+    keys = [*_PLACE, *({ROW} & {*names})]
+    others = [name for name in names if name not in keys]
+    last = in_order.group_by(keys, use_threads=False).aggregate(
+        [(name, "last", pc.ScalarAggregateOptions(skip_nulls=False)) for name in others]
+    )
+    return last.rename_columns([name.removesuffix("_last") for name in last.column_names]).sort_by(
+        [(name, "ascending") for name in keys]
+    )
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
     """The coordinates of a row's record."""
-    return row[TOPIC] or "", row[PARTITION] or 0, row[OFFSET] or 0
+    return row[TOPIC], row[PARTITION], row[OFFSET]
 
 
 def summaries(home: Home) -> list[Summary]:
@@ -119,16 +166,15 @@ def summaries(home: Home) -> list[Summary]:
         table = name.removesuffix(QUARANTINE_SUFFIX)
         if table == name:
             continue
-        all_rows, gone = rejected(home, table, Which(discarded=True)), discarded(home, table)
-        rows = [row for row in all_rows if place_of(row) not in gone]
-        if not all_rows:
+        records = rejected_rows(home, table, Which(discarded=True)).num_rows
+        if not records:
             continue
-        checks = Counter(check for row in rows for check in reasons(row))
-        times = [row[TIMESTAMP] for row in rows if row[TIMESTAMP] is not None]
-        newest = max(times, default=None)
-        result.append(
-            Summary(table, len(rows), len(all_rows) - len(rows), dict(checks.most_common()), newest)
-        )
+        found, checks = rejected_rows(home, table, Which()), Counter[str]()
+        for each in found[CHECK].value_counts().to_pylist():
+            checks.update(dict.fromkeys(names_in(each["values"]), each["counts"]))
+        newest = pc.max(found[TIMESTAMP]).as_py()
+        rows = found.num_rows
+        result.append(Summary(table, rows, records - rows, dict(checks.most_common()), newest))
     return result
 
 
@@ -153,10 +199,9 @@ def discarded(home: Home, table: str) -> dict[Place, str]:
     if not has_versions(path):
         return {}
     with reading(path):
-        rows = dataset_of(path).to_table().to_pylist()
-    return {
-        (row["topic"], row["partition"], row["offset"]): row["why"] for row in rows if row["table"] == table
-    }
+        columns = ["topic", "partition", "offset", "why"]
+        rows = dataset_of(path).to_table(columns=columns, filter=pc.field("table") == table).to_pylist()
+    return {(row["topic"], row["partition"], row["offset"]): row["why"] for row in rows}
 
 
 def discard(home: Home, table: str, rows: Sequence[Mapping[str, Any]], why: str, now_ms: int) -> int:

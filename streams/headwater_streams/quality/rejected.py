@@ -1,9 +1,12 @@
 """What the quarantine of a table holds, by check: shown in Data Docs beside what the table holds."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from headwater_streams.base.target import QUARANTINE_SUFFIX
 from headwater_streams.storage.delta_files import reading
@@ -35,6 +38,16 @@ class RejectedBy:
     value: str
 
 
+def names_in(checks: str | None) -> list[str]:
+    """The checks that a rejected row names.
+
+    Example:
+        >>> names_in("has_carrier, delay_sane")
+        ['has_carrier', 'delay_sane']
+    """
+    return checks.split(", ") if checks else []
+
+
 def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     """Every check that rejected a row, with its reason.
 
@@ -42,33 +55,35 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
         >>> reasons({"_check": "a, b", "_reason": "x is NULL; y is below 0"})
         {'a': 'x is NULL', 'b': 'y is below 0'}
     """
-    checks, why = (row[CHECK] or "").split(", "), (row[REASON] or "").split("; ")
+    checks, why = names_in(row[CHECK]), (row[REASON] or "").split("; ")
     if len(why) != len(checks):  # a reason may have a semicolon of its own
         why = [row[REASON] or ""] * len(checks)
-    return dict(zip(checks, why, strict=True)) if row[CHECK] else {}
+    return dict(zip(checks, why, strict=True))
 
 
-def rejected_by(rows: Iterable[Mapping[str, Any]]) -> list[RejectedBy]:
-    """What each check rejected of a quarantine's rows, the most first; the row that is shown is the last."""
+def rejected_beside(home: Home, table: str) -> list[RejectedBy]:
+    """What each check rejected of the rows that were to come into a table, the most first; the row that is shown is the
+    last. Nothing where it has no quarantine."""
+    path = home.table(table + QUARANTINE_SUFFIX)
+    if not has_versions(path):
+        return []
     counts, last = Counter[str](), dict[str, tuple[str, Mapping[str, Any]]]()
-    for row in rows:
+    with reading(path):
+        rows = dataset_of(path)
+        texts = rows.to_table(columns=[CHECK])[CHECK].combine_chunks().dictionary_encode().indices
+        places = pa.table({"text": texts, "place": np.arange(len(texts))})
+        found = places.group_by("text").aggregate([("place", "max"), ("place", "count")]).sort_by("place_max")
+        shown = rows.take(
+            found["place_max"].combine_chunks(), columns=[REASON, CHECK, "_raw", *_PLACE]
+        ).to_pylist()
+    for row, count in zip(shown, found["place_count"].to_pylist(), strict=True):
         for check, why in reasons(row).items():
-            counts[check] += 1
+            counts[check] += count
             last[check] = why, row
     return [
         RejectedBy(check, count, last[check][0], _place(last[check][1]), _value(last[check][1]))
         for check, count in counts.most_common()
     ]
-
-
-def rejected_beside(home: Home, table: str) -> list[RejectedBy]:
-    """What each check rejected of the rows that were to come into a table; nothing where it has no quarantine."""
-    path = home.table(table + QUARANTINE_SUFFIX)
-    if not has_versions(path):
-        return []
-    with reading(path):
-        columns = [REASON, CHECK, "_raw", *_PLACE]
-        return rejected_by(dataset_of(path).to_table(columns=columns).to_pylist())
 
 
 def _place(row: Mapping[str, Any]) -> str:

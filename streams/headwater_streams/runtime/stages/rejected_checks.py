@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from headwater_streams.base.check import Check
 from headwater_streams.quality.check_result import MOST_SAMPLED, CheckResult, of_rows
+from headwater_streams.quality.rejected import CHECK, names_in
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TOPIC
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import data_files, dataset_of
 
-CHECK = "_check"
 _COLUMNS = [CHECK, TOPIC, PARTITION, OFFSET]
 _SCHEMA = pa.schema(
     [(CHECK, pa.string()), (TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64())]
@@ -40,14 +40,17 @@ class Rejections:
     def of(cls, rows: pa.Table) -> "Rejections":
         """Those of rows of a quarantine table."""
         counts, samples = Counter[str](), dict[str, list[str]]()
-        checks = rows[CHECK].to_pylist()
-        for place, names in enumerate(checks):
-            for name in names_in(names):
-                counts[name] += 1
-                if counts[name] <= MOST_SAMPLED:
-                    row = rows.slice(place, 1).to_pylist()[0]
-                    samples.setdefault(name, []).append(f"{row[TOPIC]}:{row[PARTITION]}:{row[OFFSET]}")
-        return cls(counts, samples, rows.num_rows)
+        texts = rows[CHECK].combine_chunks().dictionary_encode()
+        for number, text in enumerate(texts.dictionary.to_pylist()):
+            # Few combinations of checks reject most rows: each is looked at once, however many rows it has.
+            mine = pc.indices_nonzero(pc.equal(texts.indices, number))
+            places = rows.take(mine.slice(0, MOST_SAMPLED)).to_pylist()
+            for name in names_in(text):
+                counts[name] += len(mine)
+                samples.setdefault(name, []).extend(
+                    f"{row[TOPIC]}:{row[PARTITION]}:{row[OFFSET]}" for row in places
+                )
+        return cls(counts, {name: found[:MOST_SAMPLED] for name, found in samples.items()}, rows.num_rows)
 
     def results(self, checks: Sequence[Check], judged: int) -> list[tuple[Check, CheckResult]]:
         """What each check came to.
@@ -68,16 +71,6 @@ class Rejections:
             )
             for check in checks
         ]
-
-
-def names_in(checks: str | None) -> list[str]:
-    """The checks that a rejected row names.
-
-    Example:
-        >>> names_in("has_carrier, delay_sane")
-        ['has_carrier', 'delay_sane']
-    """
-    return checks.split(", ") if checks else []
 
 
 def in_files(folder: Path, files: Sequence[str]) -> Rejections:
