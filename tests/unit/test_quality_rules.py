@@ -129,6 +129,9 @@ def test_freshness_is_that_of_the_newest_time():
     assert rule.judge({"newest_us": 0}, (), 600_001).observed == "the newest is 10 minutes old"
     assert not rule.judge({"newest_us": 0}, (), 600_001).holds
     assert rule.judge({"newest_us": None}, (), 600_001).holds  # an empty batch breaks nothing
+    assert rule.judge({"newest_us": 600_000_000}, (), 0).holds  # clocks differ a little
+    far = rule.judge({"newest_us": 7_200_000_000}, (), 0)
+    assert (far.holds, far.observed) == (False, "the newest is 2 hours ahead")
 
 
 def test_volume_is_compared_with_the_median_of_the_last_batches():
@@ -160,10 +163,10 @@ def test_volume_by_the_hour_is_that_of_the_same_hour_on_earlier_days():
 
 def test_drift_names_the_bin_that_moved():
     rule = expect.drift("carrier", values=["AA", "UA"], last=5)
-    usual = {"AA": 50.0, "UA": 50.0, "others": 0.0, "NULL": 0.0}
+    usual = {"'AA'": 50.0, "'UA'": 50.0, "others": 0.0, "NULL": 0.0}
     before = [Past(i, usual) for i in range(5)]
-    assert rule.judge({"AA": 52, "UA": 48, "others": 0, "NULL": 0}, before, 0).holds
-    moved = rule.judge({"AA": 50, "UA": 10, "others": 0, "NULL": 40}, before, 0)
+    assert rule.judge({"'AA'": 52, "'UA'": 48, "others": 0, "NULL": 0}, before, 0).holds
+    moved = rule.judge({"'AA'": 50, "'UA'": 10, "others": 0, "NULL": 40}, before, 0)
     assert not moved.holds
     assert "NULL went from 0.0 % to 40.0 %" in moved.observed
 
@@ -171,6 +174,13 @@ def test_drift_names_the_bin_that_moved():
 def test_drift_has_a_bin_for_each_range_and_for_what_is_no_value():
     rule = expect.drift("delay", edges=[0, 60])
     assert list(rule.measures) == ["below 0", "0 to 60", "60 or more", "NULL"]
+
+
+def test_bins_of_a_drift_have_names_of_their_own():
+    near = [1_000_000.1, 1_000_000.2, 1_000_000.3]
+    assert len(expect.drift("delay", edges=near).measures) == 5
+    rule = expect.drift("kind", values=["others", "NULL", "1", 1, "1"])
+    assert list(rule.measures) == ["'others'", "'NULL'", "'1'", "1", "others", "NULL"]
 
 
 def test_unique_counts_rows_beyond_the_first_and_leaves_nulls_out():
@@ -192,6 +202,13 @@ def test_references_finds_keys_that_the_other_table_lacks():
     judged = rule.judge(pa.table({"carrier": ["AA", "XX", None, "XX"]}), pa.table({"code": ["AA", "UA"]}))
     assert (judged.holds, judged.failed, judged.sample) == (False, 2, ("carrier=XX",))
     assert not rule.judge(pa.table({"carrier": ["AA"]}), None).holds
+
+
+def test_references_may_be_to_longer_numbers():
+    rule = expect.references("id", "dim.users")
+    known = pa.table({"id": pa.array([7, 2**40])})
+    judged = rule.judge(pa.table({"id": pa.array([7, 8], pa.int32())}), known)
+    assert (judged.failed, judged.sample) == (1, ("id=8",))
 
 
 def test_columns_that_are_gone_changed_or_new_are_named():

@@ -55,8 +55,10 @@ class References(KeysRule):
     def judge(self, rows: "pa.Table", others: "pa.Table | None") -> Judgement:
         """Counts the rows whose key the other table lacks."""
         names = list(self.columns)
-        keyed = rows.select(names).drop_null()
-        known = keyed.slice(0, 0) if others is None else others.rename_columns(names).cast(keyed.schema)
+        keyed = _widened(rows.select(names).drop_null())
+        known = (
+            keyed.slice(0, 0) if others is None else _widened(others.rename_columns(names)).cast(keyed.schema)
+        )
         unknown = keyed.join(known, names, join_type="left anti")
         sample = _texts(unknown.group_by(names).aggregate([]))
         failed = unknown.num_rows
@@ -137,6 +139,14 @@ def references(
     if "." not in table:
         raise InvalidCheckError(f"references: {table!r} is no table; write schema.name")
     return References(f"{', '.join(mine)} is one of {table}", mine, table, theirs)
+
+
+def _widened(keys: "pa.Table") -> "pa.Table":
+    """Whole numbers of any length as the longest: an INT may refer to a BIGINT."""
+    import pyarrow as pa
+
+    long = [f.with_type(pa.int64()) if pa.types.is_integer(f.type) else f for f in keys.schema]
+    return keys.cast(pa.schema(long))
 
 
 def _texts(keys: "pa.Table") -> tuple[str, ...]:

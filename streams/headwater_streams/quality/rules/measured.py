@@ -22,7 +22,8 @@ _SMALLEST_SHARE = 0.0001  # in a drift an empty bin would be infinitely far from
 
 @dataclass(frozen=True, slots=True)
 class Fresh(MeasuredRule):
-    """The newest time of a column is not longer ago than `within`."""
+    """The newest time of a column is not longer ago than `within`, nor as far ahead of the clock: a record with a wrong
+    year would make a table fresh for ever."""
 
     within: timedelta
 
@@ -47,7 +48,7 @@ class Fresh(MeasuredRule):
             if age >= timedelta(0)
             else f"the newest is {_plain(-age)} ahead"
         )
-        return Judgement(age <= self.within, ago)
+        return Judgement(-self.within <= age <= self.within, ago)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +225,19 @@ def drift(
     if edges is not None:
         if not edges or any(low >= high for low, high in pairwise(edges)):
             raise InvalidCheckError(f"drift: edges={list(edges)!r} are not in order, or none")
-        bins.append((f"below {edges[0]:g}", f"{name} < {literal(edges[0])}"))
+        bins.append((f"below {edges[0]}", f"{name} < {literal(edges[0])}"))
         bins += [
-            (f"{low:g} to {high:g}", f"{name} >= {literal(low)} AND {name} < {literal(high)}")
+            (f"{low} to {high}", f"{name} >= {literal(low)} AND {name} < {literal(high)}")
             for low, high in pairwise(edges)
         ]
-        bins.append((f"{edges[-1]:g} or more", f"{name} >= {literal(edges[-1])}"))
+        bins.append((f"{edges[-1]} or more", f"{name} >= {literal(edges[-1])}"))
     else:
-        known = list(values or ())
+        known = list(dict.fromkeys(map(literal, values or ())))
         if not known:
             raise InvalidCheckError("drift: values= has none")
-        bins += [(str(value), f"{name} = {literal(value)}") for value in known]
-        bins.append(("others", f"{name} NOT IN ({', '.join(map(literal, known))})"))
+        # By their literals: a text may be "others" itself.
+        bins += [(value, f"{name} = {value}") for value in known]
+        bins.append(("others", f"{name} NOT IN ({', '.join(known)})"))
     bins.append(("NULL", f"{name} IS NULL"))
     text = f"{column} is spread as in the last {last} batches"
     return Drift(text, (column,), tuple(bins), at_most, last)
