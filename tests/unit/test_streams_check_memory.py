@@ -10,7 +10,7 @@ from headwater_streams.base.rule import Past
 from headwater_streams.plan.job import Job
 from headwater_streams.quality import Check, expect
 from headwater_streams.quality.check_result import CheckResult
-from headwater_streams.quality.results import Judged, append, past_of, rows_of
+from headwater_streams.quality.results import Judged, append, past_of, past_since, rows_of
 from headwater_streams.runtime.stages import check_memory
 from headwater_streams.runtime.stages.check_memory import CheckMemory, columns_of_files, compared_rows
 from headwater_streams.storage.home import Home
@@ -76,27 +76,68 @@ def test_rebuild_is_compared_with_nothing_before_it(tmp_path):
     assert CheckMemory(context, None).before is None
 
 
-def test_memory_is_read_once_and_then_what_is_new(tmp_path, monkeypatch):
-    home, check = Home(tmp_path), Check("usual", expect.volume(last=2))
-    job, read = Job.__new__(Job), []
+def test_memory_is_read_once_for_each_check_and_then_once_a_batch_for_all(tmp_path, monkeypatch):
+    home, read = Home(tmp_path), []
+    checks = [Check("usual", expect.volume(last=2)), Check("spread", expect.drift("x", values=[1]))]
+    job = Job.__new__(Job)
     object.__setattr__(job, "name", "j")
 
-    def past(*arguments, **more):
-        read.append(past_of(*arguments, **more))
-        return read[-1]
+    def noted(name, function):
+        def past(*arguments, **more):
+            read.append(name)
+            return function(*arguments, **more)
 
-    monkeypatch.setattr(check_memory, "past_of", past)
+        return past
+
+    monkeypatch.setattr(check_memory, "past_of", noted("one", past_of))
+    monkeypatch.setattr(check_memory, "past_since", noted("all", past_since))
 
     def judged(at_ms):
-        result = CheckResult(
-            check="usual", outcome="held", action="fail", judged=1, values={"rows": float(at_ms)}
-        )
+        results = [
+            CheckResult(check=name, outcome="held", action="fail", judged=1, values={"rows": float(at_ms)})
+            for name in ("usual", "spread")
+        ]
+        append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table="a.b", job="j", batch=at_ms), results))
+
+    def past(*times_ms):
+        return tuple(Past(at_ms, {"rows": float(at_ms)}) for at_ms in times_ms)
+
+    memory = CheckMemory(SimpleNamespace(home=home, is_live=True), job)
+    assert [memory.before(check, 2) for check in checks] == [(), ()]
+    judged(1000)
+    assert [memory.before(check, 2) for check in checks] == [past(1000)] * 2
+    assert [memory.before(check, 2) for check in checks] == [past(1000)] * 2  # the batch is tried again
+    for at_ms in (2000, 3000):
+        judged(at_ms)
+    assert [memory.before(check, 2) for check in checks] == [past(2000, 3000)] * 2
+    assert read == ["one", "one", "all", "all", "all"]
+    memory = CheckMemory(SimpleNamespace(home=home, is_live=True), job)
+    assert [memory.before(check, 2) for check in checks] == [past(2000, 3000)] * 2
+    judged(3001)
+    assert [memory.before(check, 2) for check in checks] == [past(3000, 3001)] * 2
+
+
+def test_memory_of_days_has_batches_that_come_every_second_as_one_in_ten_seconds(tmp_path):
+    home, day_ms = Home(tmp_path), 86_400_000
+    check = Check("usual", expect.volume(within=0.5, same_hour_of_days=1))
+    job = Job.__new__(Job)
+    object.__setattr__(job, "name", "j")
+    now_ms = 9 * day_ms
+
+    def judged(at_ms, rows):
+        result = CheckResult(check="usual", outcome="held", action="warn", judged=1, values={"rows": rows})
         append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table="a.b", job="j", batch=at_ms), [result]))
 
-    for at_ms in (1000, 2000, 3000):
-        judged(at_ms)
-    memory = CheckMemory(SimpleNamespace(home=home, is_live=True), job)
-    assert memory.before(check, 2) == (Past(2000, {"rows": 2000.0}), Past(3000, {"rows": 3000.0}))
-    judged(3001)
-    assert memory.before(check, 2) == (Past(3000, {"rows": 3000.0}), Past(3001, {"rows": 3001.0}))
-    assert [len(each) for each in read] == [2, 1]
+    judged(now_ms - 3 * day_ms, 1.0)
+    for seconds in (1, 2, 9, 11, 12):
+        judged(now_ms - day_ms + seconds * 1000, 5.0)
+    memory = CheckMemory(SimpleNamespace(home=home, is_live=True, now_ms=lambda: now_ms + 1000), job)
+    past = memory.before(check, check.rule.remembers)
+    assert [(each.at_ms - now_ms + day_ms, each.values["rows"]) for each in past] == [(9000, 15), (12000, 10)]
+    judged(now_ms - day_ms + 13_000, 5.0)
+    past = memory.before(check, check.rule.remembers)
+    assert [(each.at_ms - now_ms + day_ms, each.values["rows"]) for each in past] == [(9000, 15), (13000, 15)]
+    judged(now_ms, 1.0)
+    past = memory.before(check, check.rule.remembers)
+    assert check.rule.judge({"rows": 4.0}, past, now_ms + 1000).holds  # 15 rows in 4 seconds are usual
+    assert not check.rule.judge({"rows": 1.0}, past, now_ms + 1000).holds

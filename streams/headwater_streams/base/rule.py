@@ -140,6 +140,11 @@ class MeasuredRule(Rule):
         return 0
 
     @property
+    def apart_ms(self) -> int:
+        """Results within so many milliseconds are remembered as one, the sum of them; 0 for each by itself."""
+        return 0
+
+    @property
     def goes_by_clock(self) -> bool:
         """Whether the same rows may break it later."""
         return False

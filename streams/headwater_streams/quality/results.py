@@ -240,7 +240,10 @@ def newest(home: Home, table: str) -> list[dict[str, Any]]:
 
 
 def _read(
-    home: Home, wanted: Mapping[str, str | None], since: datetime | None, columns: Sequence[str] | None
+    home: Home,
+    wanted: Mapping[str, str | Sequence[str] | None],
+    since: datetime | None,
+    columns: Sequence[str] | None,
 ) -> pa.Table:
     with _reading(home) as found:
         if found is None:
@@ -260,8 +263,14 @@ def _reading(home: Home, dictionaries: Sequence[str] = ()) -> Iterator[ds.Datase
         yield dataset_of(path, dictionaries=dictionaries)
 
 
-def _matching(wanted: Mapping[str, str | None], since: datetime | None) -> pc.Expression | None:
-    conditions = [pc.field(name) == value for name, value in wanted.items() if value is not None]
+def _matching(
+    wanted: Mapping[str, str | Sequence[str] | None], since: datetime | None
+) -> pc.Expression | None:
+    conditions = [
+        pc.field(name) == value if isinstance(value, str) else pc.field(name).isin(list(value))
+        for name, value in wanted.items()
+        if value is not None
+    ]
     if since is not None:
         conditions.append(pc.field("at") >= since)
     return reduce(and_, conditions) if conditions else None
@@ -275,10 +284,26 @@ def last_stopped(home: Home, job: str, generation: int, batch: int) -> list[dict
     return [row for row in rows if row["at"] == rows[-1]["at"]]
 
 
-def past_of(home: Home, job: str, check: str, count: int, *, after_ms: int | None = None) -> list[Past]:
-    """What a check measured of the last batches that were committed, oldest first; of all, or after a time."""
-    since = None if after_ms is None else datetime.fromtimestamp((after_ms + 1) / 1000, UTC)
+def past_of(
+    home: Home, job: str, check: str, count: int | None, *, after_ms: int | None = None
+) -> list[Past]:
+    """What a check measured of the last batches that were committed, so many or all, oldest first; or after a time."""
+    since = _just_after(after_ms)
     return _last(history(home, job=job, check=check, kind="batch", since=since, columns=["values"]), count)
+
+
+def _just_after(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp((ms + 1) / 1000, UTC)
+
+
+def past_since(home: Home, job: str, checks: Sequence[str], after_ms: int | None) -> dict[str, list[Past]]:
+    """What checks of a job measured of the batches after a time, or of all, by the checks' names, oldest first."""
+    wanted = {"job": job, "check": checks, "kind": "batch"}
+    found = _read(home, wanted, _just_after(after_ms), ["at", "check", "values"]).sort_by("at")
+    result: dict[str, list[Past]] = {}
+    for name, past in zip(found["check"].to_pylist(), _last(found, None), strict=True):
+        result.setdefault(name, []).append(past)
+    return result
 
 
 def past_of_suites(home: Home, table: str, check: str, count: int) -> list[Past]:
@@ -286,6 +311,6 @@ def past_of_suites(home: Home, table: str, check: str, count: int) -> list[Past]
     return _last(history(home, table=table, check=check, kind="suite", columns=["values"]), count)
 
 
-def _last(found: pa.Table, count: int) -> list[Past]:
-    rows = found.slice(max(0, found.num_rows - count))
+def _last(found: pa.Table, count: int | None) -> list[Past]:
+    rows = found.slice(0 if count is None else max(0, found.num_rows - count))
     return [Past(round(row["at"].timestamp() * 1000), dict(row["values"] or ())) for row in rows.to_pylist()]

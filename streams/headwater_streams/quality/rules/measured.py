@@ -1,5 +1,6 @@
 """Rules that measure aggregates and judge them in Python: against the clock, and against earlier batches."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -104,8 +105,13 @@ class HourlyVolume(MeasuredRule):
 
     @property
     def remembers(self) -> int:
-        """All batches of those days, one every ten seconds; fewer are no fault."""
-        return self.days * 8640
+        """All of those days, the first of which begins before this hour."""
+        return (self.days + 1) * _DAY_MS // self.apart_ms
+
+    @property
+    def apart_ms(self) -> int:
+        """Batches may come every second; the rate of several is that of their sum."""
+        return 10_000
 
     def judge(self, values: Values, before: Sequence[Past], now_ms: int) -> Judgement:
         """Compares the rows since the batch before with those of a second in the same hour of earlier days.
@@ -113,17 +119,13 @@ class HourlyVolume(MeasuredRule):
         Batches of another size would not be comparable: the rate is that of the time since the batch before.
         """
         rows = int(values.get("rows") or 0)
-        rates: dict[int, list[float]] = {}
-        for earlier, later in pairwise(before):
-            days_ago = now_ms // _DAY_MS - later.at_ms // _DAY_MS
-            same_hour = later.at_ms % _DAY_MS // _HOUR_MS == now_ms % _DAY_MS // _HOUR_MS
-            if same_hour and 0 < days_ago <= self.days and later.at_ms > earlier.at_ms:
-                rate = (later.values.get("rows") or 0) * 1000 / (later.at_ms - earlier.at_ms)
-                rates.setdefault(days_ago, []).append(rate)
+        rates = [
+            of_day for ago in range(1, self.days + 1) if (of_day := _rates(before, now_ms - ago * _DAY_MS))
+        ]
         if not rates or not before or now_ms <= before[-1].at_ms:
             return Judgement(True, f"{quantity(rows, 'row')}; no day before with this hour to compare with")
         rate = rows * 1000 / (now_ms - before[-1].at_ms)
-        usual = median(median(of_day) for of_day in rates.values())
+        usual = median(map(median, rates))
         days = quantity(len(rates), "day")
         return _near(rate, usual, self.within, f"the same hour of {days} before", "rows a second")
 
@@ -241,6 +243,19 @@ def drift(
     bins.append(("NULL", f"{name} IS NULL"))
     text = f"{column} is spread as in the last {last} batches"
     return Drift(text, (column,), tuple(bins), at_most, last)
+
+
+def _rates(before: Sequence[Past], at_ms: int) -> list[float]:
+    """The rows of a second in each batch of the hour of a time, by the time since the batch before."""
+    begin_ms = at_ms // _HOUR_MS * _HOUR_MS
+    first, end = (
+        bisect_left(before, ms, key=lambda past: past.at_ms) for ms in (begin_ms, begin_ms + _HOUR_MS)
+    )
+    return [
+        (later.values.get("rows") or 0) * 1000 / (later.at_ms - earlier.at_ms)
+        for earlier, later in pairwise(before[max(0, first - 1) : end])
+        if later.at_ms > earlier.at_ms
+    ]
 
 
 def _near(now: float, usual: float, within: float, what: str, unit: str = "rows") -> Judgement:

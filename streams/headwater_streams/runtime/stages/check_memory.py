@@ -2,16 +2,17 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from headwater_streams.base.check import Check
-from headwater_streams.base.rule import KeysRule, Past
+from headwater_streams.base.rule import KeysRule, MeasuredRule, Past
 from headwater_streams.delta.live_files import files_with
 from headwater_streams.plan.job import Job
-from headwater_streams.quality.results import past_of
+from headwater_streams.quality.results import past_of, past_since
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.delta_log import has_versions
@@ -24,11 +25,14 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class CheckMemory:
-    """What the rules of a job measured, of as many batches as they look at: read once, and then what is new."""
+    """What the rules of a job measured, of as many batches as they look at: read once for each, and then, once a batch,
+    what is new of all."""
 
     def __init__(self, context: StageContext, job: Job) -> None:
         self._context, self._job = context, job
-        self._past: dict[str, deque[Past]] = {}
+        self._past: dict[str, _Remembered] = {}
+        self._asked: set[str] = set()
+        self._until_ms: int | None = None
 
     @property
     def before(self) -> Before | None:
@@ -36,10 +40,57 @@ class CheckMemory:
         return self._before if self._context.is_live else None
 
     def _before(self, check: Check, count: int) -> Sequence[Past]:
-        past = self._past.setdefault(check.name, deque(maxlen=count))
-        after_ms = past[-1].at_ms if past else None
-        past.extend(past_of(self._context.home, self._job.name, check.name, count, after_ms=after_ms))
-        return tuple(past)
+        if check.name in self._asked:  # a second time: of another batch
+            self._asked.clear()
+            self._read_new()
+        elif check.name not in self._past:
+            self._read_first(check, count)
+        self._asked.add(check.name)
+        return tuple(self._past[check.name].past)
+
+    def _read_first(self, check: Check, count: int) -> None:
+        apart_ms = check.rule.apart_ms if isinstance(check.rule, MeasuredRule) else 0
+        after_ms = self._context.now_ms() - count * apart_ms if apart_ms else None
+        remembered = self._past[check.name] = _Remembered(deque(maxlen=count), apart_ms)
+        most = None if apart_ms else count
+        self._add(
+            remembered, past_of(self._context.home, self._job.name, check.name, most, after_ms=after_ms)
+        )
+
+    def _read_new(self) -> None:
+        found = past_since(self._context.home, self._job.name, [*self._past], self._until_ms)
+        for name, remembered in self._past.items():
+            self._add(remembered, found.get(name, ()))
+
+    def _add(self, remembered: "_Remembered", found: Sequence[Past]) -> None:
+        for each in found:
+            remembered.add(each)
+            self._until_ms = max(each.at_ms, self._until_ms or 0)
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    """What a check measured, oldest first; as one what is within so many milliseconds."""
+
+    past: deque[Past]
+    apart_ms: int
+
+    def add(self, new: Past) -> None:
+        """Adds what is newer than all."""
+        last = self.past[-1] if self.past else None
+        if last is not None and new.at_ms <= last.at_ms:
+            return
+        if last is not None and self.apart_ms and last.at_ms // self.apart_ms == new.at_ms // self.apart_ms:
+            self.past[-1] = _sum(last, new)
+        else:
+            self.past.append(new)
+
+
+def _sum(one: Past, other: Past) -> Past:
+    names = one.values.keys() | other.values.keys()
+    return Past(
+        other.at_ms, {name: (one.values.get(name) or 0) + (other.values.get(name) or 0) for name in names}
+    )
 
 
 def columns_of_files(folder: Path, files: Sequence[str], columns: Sequence[str]) -> pa.Table:
