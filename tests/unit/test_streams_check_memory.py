@@ -49,6 +49,18 @@ def test_keys_are_compared_with_those_of_another_table_if_there_is_one(tmp_path)
     assert compared_rows(home, "a.b", expect.unique("carrier"), keys) is None
 
 
+def test_keys_may_be_called_in_other_letters_as_in_spark(tmp_path):
+    home = Home(tmp_path)
+    folder = home.table("a.b")
+    write_deltalake(folder, pa.table({"user": ["u1"], "Day": ["1"]}), partition_by=["Day"])
+    keys = columns_of_files(folder, files_of(folder), ["USER", "day"])
+    assert keys.to_pydict() == {"USER": ["u1"], "day": ["1"]}
+    rule = expect.unique("USER", "day", within="table")
+    assert rule.judge(keys, compared_rows(home, "a.b", rule, keys)).failed == 1
+    rule = expect.references("USER", "a.b", "User")
+    assert rule.judge(keys, compared_rows(home, "c.d", rule, keys)).holds
+
+
 def test_unique_in_the_table_reads_only_files_that_may_have_a_key_of_the_batch(tmp_path):
     home, rule = Home(tmp_path), expect.unique("day", "n", within="table")
     folder = home.table("a.b")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater_streams.base.names import quoted
@@ -10,7 +11,7 @@ from headwater_streams.quality.rules.keys import judged_keys
 from headwater_streams.quality.rules.schema import Columns
 from headwater_streams.quality.suite import SqlExpectation, Verdict
 from headwater_streams.storage.delta_log import has_versions
-from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.delta_rows import columns_called, dataset_of
 from headwater_streams.storage.home import Home
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _judged(
         path = home.table(rule.other) if rule.other else None
         if path is None or not has_versions(path):
             return None
-        return dataset_of(path).to_table(columns=list(rule.other_columns))
+        return other_keys(path, rule)
 
     if isinstance(rule, MeasuredRule):
         from headwater_streams.quality.results import past_of_suites
@@ -72,6 +73,12 @@ def _judged(
     else:
         return expected
     return replace(expected, verdict=Verdict(judgement.holds, _reason(judgement), values))
+
+
+def other_keys(table: Path, rule: KeysRule) -> "pa.Table":
+    """The keys of the other table that a rule compares with."""
+    names, rows = list(rule.other_columns), dataset_of(table)
+    return rows.to_table(columns=columns_called(names, rows.schema)).rename_columns(names)
 
 
 def _reason(judgement: Judgement) -> str:

@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from headwater_streams.base.names import folded
 from headwater_streams.storage.delta_files import data_paths, opened_table, reading
 
 # INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
@@ -94,6 +95,12 @@ def data_files(
             out for each row takes three times as long.
     """
     return ds.dataset(list(files), schema, format=ds.ParquetFileFormat(read_options=_options(dictionaries)))
+
+
+def columns_called(names: Sequence[str], schema: pa.Schema) -> list[str]:
+    """The columns of a schema that Spark would take for these names, which may be in other letters' cases."""
+    present = {folded(name): name for name in schema.names}
+    return [name if name in schema.names else present.get(folded(name), name) for name in names]
 
 
 def table_id(table: Path) -> str:

@@ -13,10 +13,11 @@ from headwater_streams.base.rule import KeysRule, MeasuredRule, Past
 from headwater_streams.delta.live_files import files_with
 from headwater_streams.plan.job import Job
 from headwater_streams.quality.results import past_of, past_since
+from headwater_streams.quality.rule_verdicts import other_keys
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.delta_log import has_versions
-from headwater_streams.storage.delta_rows import data_files, dataset_of
+from headwater_streams.storage.delta_rows import columns_called, data_files, dataset_of
 from headwater_streams.storage.home import Home
 
 Before = Callable[[Check, int], Sequence[Past]]
@@ -102,7 +103,11 @@ def columns_of_files(folder: Path, files: Sequence[str], columns: Sequence[str])
         columns: The columns.
     """
     types = dataset_of(folder).schema
-    schema = pa.schema([types.field(name) for name in columns])
+    schema = pa.schema([types.field(name) for name in columns_called(columns, types)])
+    return _read(folder, files, schema).rename_columns(list(columns))
+
+
+def _read(folder: Path, files: Sequence[str], schema: pa.Schema) -> pa.Table:
     if not files:
         return schema.empty_table()
     partitions = [_partition_of(name) for name in files]
@@ -145,10 +150,12 @@ def compared_rows(home: Home, table: str, rule: KeysRule, keys: pa.Table) -> pa.
     if not has_versions(path):
         return None
     if rule.other:
-        return dataset_of(path).to_table(columns=list(rule.other_columns))
+        return other_keys(path, rule)
     names = list(rule.other_columns)
     distinct = keys.select(names).drop_null().group_by(names).aggregate([])
     if not distinct.num_rows:
         return None
-    files = files_with(path, opened_table(path).version(), distinct)
+    opened = opened_table(path)
+    called = columns_called(names, pa.schema(opened.schema().to_arrow()))
+    files = files_with(path, opened.version(), distinct.rename_columns(called))
     return columns_of_files(path, [file.name for file in files], names)
