@@ -57,3 +57,26 @@ def test_profile_is_that_of_the_newest_version(tmp_path):
     write_deltalake(str(tmp_path / "t"), pa.table({"x": [1, None, 3], "_offset": [0, 1, 2]}))
     version, rows, (profile,) = profiled(tmp_path / "t")
     assert (version, rows, profile.nulls, profile.least, profile.most) == (0, 3, 1, 1, 3)
+
+
+def test_numbers_that_are_none_suggest_no_bounds():
+    nan, inf = float("nan"), float("inf")
+    for odd in (nan, inf, -inf):
+        profile = profile_of("x", pa.chunked_array([[1.5, odd] * 200]))
+        assert [check.name for check in checks_of(suggested([profile]))] == ["x_present"]
+    (known,) = suggested([profile_of("x", pa.chunked_array([[0.5, None] * 200]))])
+    assert known.rule == "hw.expect.in_set('x', [0.5])"
+
+
+def test_columns_whose_names_look_alike_have_checks_of_their_own():
+    names = ["été", "ôtô", "a" * 200 + "1", "a" * 200 + "2"]
+    found = suggested([profile_of(name, pa.chunked_array([[{"x": 1}]])) for name in names])
+    checks = checks_of(found)
+    assert len({check.name for check in checks}) == 4
+    assert [check.name for check in checks[:2]] == ["_t__present", "_t__present_2"]
+    assert [check.rule.columns for check in checks] == [(name,) for name in names]
+
+
+def test_long_texts_suggest_no_set():
+    profile = profile_of("x", pa.chunked_array([["a" * 3000, "b"] * 200]))
+    assert [each.name for each in suggested([profile])] == ["x_present"]

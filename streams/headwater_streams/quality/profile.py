@@ -32,6 +32,9 @@ def profile_of(name: str, values: pa.ChunkedArray) -> ColumnProfile:
         return ColumnProfile(name=name, kind=kind, rows=rows, nulls=nulls)
     filled = values.drop_null()
     distinct = filled.unique()
+    if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(filled)).as_py():
+        # Between what bounds, and in what set, a NaN or an infinity is, Python has no plain word for.
+        return ColumnProfile(name=name, kind=kind, rows=rows, nulls=nulls, distinct=len(distinct))
     measured = pc.utf8_length(filled) if kind == "text" else filled
     bounds: dict[str, Any] = pc.min_max(measured).as_py()
     few = sorted(distinct.to_pylist()) if len(distinct) <= _FEW else []

@@ -5,7 +5,7 @@ what was meant by what there is: so each only warns, and says in a comment what 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater_streams.base.names import is_reserved
@@ -14,6 +14,7 @@ MOST_ROWS = 1_000_000
 """Of a larger table so many rows are looked at, from its newest files."""
 _FEW_VALUES, _MANY_ROWS = 20, 200
 _FEW_NULLS = 0.05
+_LONGEST_NAME, _LONGEST_SET = 128, 2000  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,18 @@ def suggested(profiles: Sequence[ColumnProfile], keys: Sequence[str] = ()) -> li
                 "the table's keys",
             )
         )
+    return _named_apart(result)
+
+
+def _named_apart(found: Sequence[Suggestion]) -> list[Suggestion]:
+    """Suggestions with a number behind the names that others have, too: those of two columns in other alphabets."""
+    taken: set[str] = set()
+    result = []
+    for each in found:
+        tries = (each.name, *(f"{each.name[: _LONGEST_NAME - 5]}_{n}" for n in range(2, len(found) + 2)))
+        name = next(name for name in tries if name not in taken)
+        taken.add(name)
+        result.append(replace(each, name=name))
     return result
 
 
@@ -90,7 +103,8 @@ def _of_column(column: ColumnProfile) -> list[Suggestion]:
         found.append(Suggestion(_name(name, "mostly_present"), rule, f"NULL in {share:.2%} of the rows"))
     if not filled:
         return found
-    if column.values and filled >= _MANY_ROWS and column.kind in ("text", "number"):
+    is_short = len(repr(column.values)) <= _LONGEST_SET
+    if column.values and is_short and filled >= _MANY_ROWS and column.kind in ("text", "number"):
         shown = f"{len(column.values)} values in {filled:,} rows"
         rule = f"hw.expect.in_set({name!r}, {list(column.values)!r})"
         found.append(Suggestion(_name(name, "known"), rule, shown))
@@ -136,4 +150,4 @@ def as_module(table: str, version: int, rows: int, found: Sequence[Suggestion]) 
 
 def _name(column: str, what: str) -> str:
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in column)
-    return f"{plain if plain[:1].isalpha() or plain[:1] == '_' else '_' + plain}_{what}"[:128]
+    return f"{plain if plain[:1].isalpha() or plain[:1] == '_' else '_' + plain}_{what}"[:_LONGEST_NAME]
