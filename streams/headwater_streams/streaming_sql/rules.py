@@ -13,6 +13,11 @@ from headwater_streams.quality import expect
 
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_]+)\s*\((?P<arguments>.*)\)\s*", re.DOTALL)
 _LISTS = ("array", "ARRAY")
+_DIFFERING = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|=>""", re.DOTALL)
+"""Texts, in which a quote may be doubled, names in backticks, and the arrow of a named argument."""
+_ESCAPED = re.compile(r"\\([\\'\"ntr])")
+"""What a backslash stands before in a text of SQL. Before other letters it stays: a regular expression has it there."""
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def rule_in(text: str) -> Rule | None:
@@ -32,10 +37,8 @@ def rule_in(text: str) -> Rule | None:
         return None
     name = call["name"].lower()
     try:
-        # A call with literals is the same in both languages, but for the arrow and a quote in a text.
-        parsed = ast.parse(
-            f"call({call['arguments'].replace('=>', '=')})".replace("''", "\\'"), mode="eval"
-        ).body
+        # A call with literals is the same in both languages, but for these.
+        parsed = ast.parse(f"call({_DIFFERING.sub(_in_python, call['arguments'])})", mode="eval").body
         if (
             not isinstance(parsed, ast.Call)
             or not isinstance(parsed.func, ast.Name)
@@ -51,6 +54,14 @@ def rule_in(text: str) -> Rule | None:
     except TypeError as error:
         raise InvalidCheckError(f"{name}(...): {error}") from error
     return rule
+
+
+def _in_python(differing: re.Match[str]) -> str:
+    written = differing[0]
+    if written == "=>":
+        return "="
+    quote, text = written[0], written[1:-1].replace(written[0] * 2, written[0])
+    return repr(text if quote == "`" else _ESCAPED.sub(lambda m: _LETTERS.get(m[1], m[1]), text))
 
 
 def _value(node: ast.expr) -> object:
