@@ -2,8 +2,8 @@
 
 `dir(hw)` lists the API's names, and `help(hw.job)`, `help(hw.tumbling)`, `help(hw.join)`, ... tell of each. It needs
 PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it. `hw.backfill` has the
-verbs of `headwater backfill`, `hw.trace` what `headwater trace` prints, `hw.audit` audits, and `hw.load` and
-`hw.replay` are the commands of these names.
+verbs of `headwater backfill`, `hw.trace` what `headwater trace` prints, `hw.audit` audits, `hw.quality` has what checks
+came to and rejected, and `hw.load` and `hw.replay` are the commands of these names.
 """
 
 from importlib import import_module
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater import audit as audit
     from headwater import backfill as backfill
+    from headwater import quality as quality
     from headwater import trace as trace
     from headwater.loads import load as load
     from headwater.replays import replay as replay
@@ -25,7 +26,7 @@ def __dir__() -> list[str]:
         from headwater_streams import api
     except ModuleNotFoundError:
         return ["__version__"]
-    return sorted([*api.__all__, "__version__", "audit", "backfill", "load", "replay", "trace"])
+    return sorted([*api.__all__, "__version__", "audit", "backfill", "load", "quality", "replay", "trace"])
 
 
 def __getattr__(name: str) -> Any:
@@ -37,7 +38,7 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(
             f"headwater.{name} needs {error.name}; install it with: pip install 'headwater[spark]'"
         ) from error
-    if name in ("audit", "backfill", "trace"):
+    if name in ("audit", "backfill", "quality", "trace"):
         return import_module(f"headwater.{name}")
     if name in ("load", "replay"):
         return getattr(import_module(f"headwater.{name}s"), name)

@@ -2,12 +2,15 @@
 
 import json
 import time
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+import headwater as hw
 from headwater.cli import main
+from headwater.errors import UsageError
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.results import Judged, append, rows_of
 from headwater_streams.storage.home import Home
@@ -266,3 +269,20 @@ def test_table_in_place_of_a_command_is_shown_as_before(home, capsys):
     assert (status, len(json.loads(out))) == (0, 2)
     status, out, _ = ran(home, capsys, "quarantine", "--limit", "1", TABLE, "--json")
     assert (status, len(json.loads(out))) == (0, 1)
+
+
+def test_python_has_the_history_and_the_rejected_records(home, monkeypatch):
+    judged(home, "held", "broken")
+    quarantined(home)
+    monkeypatch.setenv("HEADWATER_HOME", str(home.root))
+    assert hw.quality.history(TABLE, check="set")["outcome"].to_pylist() == ["held", "broken"]
+    assert hw.quality.history("silver.none").num_rows == 0
+    found = hw.quality.rejected(TABLE, checks=["json"])
+    assert (found["_offset"].to_pylist(), "_raw" in found.column_names) == ([1], False)
+    assert hw.quality.rejected(TABLE, offsets={"t": {0: (0, 1)}}).num_rows == 1
+    begin, end = datetime(1970, 1, 1), datetime(1970, 1, 2)  # a person leaves the zone out
+    assert hw.quality.rejected(TABLE, since=begin, until=end).num_rows == 2
+    with pytest.raises(UsageError, match=r"there is no table silver\.none;"):
+        hw.quality.rejected("silver.none")
+    with pytest.raises(UsageError, match="there is no folder"):
+        hw.quality.history(home=home.root / "none")

@@ -8,6 +8,7 @@ from typing import Any
 import headwater.audit
 import headwater.backfill
 import headwater.loads
+import headwater.quality
 import headwater.trace
 import headwater_broker.testing
 import headwater_client
@@ -46,6 +47,10 @@ def page() -> str:
             "",
             docstring(headwater.audit.__doc__),
             _entry(headwater.audit.counts, "hw.audit.counts"),
+            "## Quality over time",
+            "",
+            docstring(headwater.quality.__doc__),
+            *_members(headwater.quality, "hw.quality."),
             "## Traces",
             "",
             docstring(headwater.trace.__doc__),
