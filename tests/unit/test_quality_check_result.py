@@ -45,6 +45,42 @@ def test_sentence_says_the_share_that_is_allowed():
     assert sentence(check, result) == "20 rows fail the check 'c' (x > 0), of 1,000; it allows 1 %"
 
 
+@pytest.mark.parametrize(
+    ("bounds", "failed", "expected"),
+    [
+        ({"warn_over": "5 %"}, 5, ("within", "quarantine", False)),
+        ({"warn_over": "5 %"}, 6, ("broken", "warn", False)),
+        ({"warn_over": 0}, 0, ("held", "quarantine", False)),
+        ({"warn_over": 0}, 1, ("broken", "warn", False)),
+        ({"warn_over": 2, "at_most": "50 %"}, 50, ("broken", "warn", False)),
+        ({"warn_over": 2, "at_most": "50 %"}, 51, ("broken", "quarantine", True)),
+    ],
+)
+def test_many_rows_that_are_taken_out_are_warned_of_and_stop_no_job(bounds, failed, expected):
+    result = of_rows(Check("c", "x > 0", **bounds), judged=100, failed=failed)
+    assert (result.outcome, result.action, stops(result)) == expected
+
+
+def test_sentence_says_of_how_many_rows_it_is_warned():
+    check = Check("c", "x > 0", warn_over="1 %", at_most="50 %")
+    warned, stopped = (of_rows(check, judged=1000, failed=failed) for failed in (20, 600))
+    assert sentence(check, warned).endswith("(x > 0), of 1,000; it warns of more than 1 %")
+    assert sentence(check, stopped).endswith("(x > 0), of 1,000; it allows 50 %")
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({"action": "warn", "warn_over": "1 %"}, "this one is 'warn', whose bound is at_most="),
+        ({"level": "batch", "action": "fail", "warn_over": 1}, "is of checks that take rows out"),
+        ({"warn_over": "many"}, "warn_over='many' is no share"),
+    ],
+)
+def test_warning_of_many_rows_is_of_checks_that_take_them_out(parts, why):
+    with pytest.raises(InvalidCheckError, match=why):
+        Check("c", "x > 0", **parts)
+
+
 def test_check_of_a_batch_that_knows_its_rows_says_so():
     check = Check("c", "avg(x) > 0", level="batch", action="warn")
     result = of_batch(check, judged=5, judgement=Judgement(False, "avg(x) = -1"))
@@ -94,3 +130,4 @@ def test_check_without_new_parts_has_the_fingerprint_that_it_had():
     check = Check("c", "x > 0")
     assert repr(check) == "Check(name='c', expression='x > 0', on='input', level='row', action='quarantine')"
     assert "at_most='1 %'" in repr(Check("c", "x > 0", at_most="1 %"))
+    assert repr(Check("c", "x > 0", warn_over="1 %")) == repr(check)

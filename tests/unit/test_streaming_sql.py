@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater_streams.base.at_most import AtMost
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.loader import load_jobs
 from headwater_streams.plan.job import Job
@@ -565,3 +566,17 @@ def test_sql_layout_is_not_in_the_fingerprint_but_for_computed_partitions(tmp_pa
 def test_sql_layout_that_is_wrong_is_one_sentence(tmp_path: Path, clause: str, told: str) -> None:
     query = "AS SELECT a, at FROM topic('o', schema => 'a STRING, at TIMESTAMP');"
     assert told in refused(tmp_path, f"CREATE STREAMING TABLE s.t {clause} {query}")
+
+
+def test_sql_constraint_has_the_bounds_of_a_check(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        """CREATE STREAMING TABLE a.b (
+          CONSTRAINT one EXPECT (x > 1) ON VIOLATION QUARANTINE AT MOST 50 PERCENT WARN OVER 1 %,
+          CONSTRAINT two EXPECT (x > 2) ON VIOLATION DROP WARN OVER 10 ROWS
+        ) AS SELECT x FROM topic('t', schema => 'x INT')""",
+    )
+    assert [(each.at_most, each.warn_over) for each in job.checks] == [
+        (AtMost.of("50 %"), AtMost.of("1 %")),
+        (None, AtMost.of(10)),
+    ]

@@ -40,6 +40,7 @@ class Check:
             `"warn"` reports.
         at_most: How many rows of a batch may fail. Of more, the job is stopped before it commits, or warned of where
             the action is `"warn"`. None means none for `"fail"` and `"warn"`, and any number for the other two.
+        warn_over: Of more rows that are taken out of a batch than this, it is warned, and the job goes on.
         rule: The ready-made rule that it is made of; None for a condition in SQL.
 
     Example:
@@ -55,6 +56,7 @@ class Check:
     level: Level
     action: Action
     at_most: AtMost | None
+    warn_over: AtMost | None
     rule: Rule | None
 
     def __init__(
@@ -66,6 +68,7 @@ class Check:
         level: Level | None = None,
         action: Action | None = None,
         at_most: str | float | AtMost | None = None,
+        warn_over: str | float | AtMost | None = None,
         rule: Rule | None = None,
     ) -> None:
         """Validates the parts.
@@ -105,24 +108,27 @@ class Check:
                 f"check {name!r}: at_most= is of checks of rows, and this one judges the batch; the rules unique and "
                 "null_share have an at_most= of their own"
             )
-        try:
-            bound = None if at_most is None else AtMost.of(at_most)
-        except ValueError as error:
-            raise InvalidCheckError(f"check {name!r}: {error}") from error
+        if warn_over is not None and action not in REMOVING:
+            raise InvalidCheckError(
+                f"check {name!r}: warn_over= is of checks that take rows out, 'quarantine' or 'drop'; this one "
+                f"is {action!r}, whose bound is at_most="
+            )
         parts = {
             "name": name,
             "expression": text.strip(),
             "on": on or ("input" if action in REMOVING else "output"),
             "level": level,
             "action": action,
-            "at_most": bound,
+            "at_most": _bound(name, "at_most", at_most),
+            "warn_over": _bound(name, "warn_over", warn_over),
             "rule": rule,
         }
         for field_name, value in parts.items():
             object.__setattr__(self, field_name, value)
 
     def __repr__(self) -> str:
-        """The parts; those that a check may lack only where it has them, for a job's fingerprint is made of this."""
+        """The parts; those that a check may lack only where it has them, for a job's fingerprint is made of this.
+        `warn_over` is left out, as it changes no row."""
         names = ["name", "expression", "on", "level", "action"]
         parts = [f"{name}={getattr(self, name)!r}" for name in names]
         parts += [f"at_most={str(self.at_most)!r}"] if self.at_most is not None else []
@@ -161,6 +167,13 @@ def default_action(rule: Rule | None) -> Action:
     if rule is None or rule.level == "row":
         return "quarantine"
     return "warn" if isinstance(rule, MeasuredRule) else "fail"
+
+
+def _bound(check: str, part: str, value: str | float | AtMost | None) -> AtMost | None:
+    try:
+        return None if value is None else AtMost.of(value)
+    except ValueError as error:
+        raise InvalidCheckError(f"check {check!r}: {str(error).replace('at_most', part, 1)}") from error
 
 
 def _require_one_of(check: str, part: str, value: object, allowed: tuple[str, ...]) -> None:

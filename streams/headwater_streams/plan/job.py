@@ -375,6 +375,7 @@ def check(
     level: Level | None = None,
     action: Action | None = None,
     at_most: str | float | AtMost | None = None,
+    warn_over: str | float | AtMost | None = None,
 ) -> Callable[[JobFunction], JobFunction]:
     """Adds a check to a job; see `headwater_streams.quality.Check` for the arguments.
 
@@ -382,7 +383,9 @@ def check(
         JobDefinitionError: The parts contradict each other.
     """
     try:
-        added = Check(name, expression, on=on, level=level, action=action, at_most=at_most)
+        added = Check(
+            name, expression, on=on, level=level, action=action, at_most=at_most, warn_over=warn_over
+        )
     except InvalidCheckError as error:
         raise JobDefinitionError(str(error)) from error
     if added.action in REMOVING and added.on == "output":

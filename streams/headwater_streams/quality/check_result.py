@@ -82,10 +82,11 @@ class CheckResult(Part):
 def of_rows(check: Check, *, judged: int, failed: int, sample: Sequence[str] = ()) -> CheckResult:
     """The result of a check of rows: what becomes of a batch in which so many of them failed."""
     allowed = check.action in REMOVING if check.at_most is None else check.at_most.allows(failed, judged)
+    warns = check.warn_over is not None and not check.warn_over.allows(failed, judged)
     return CheckResult(
         check=check.name,
-        outcome="held" if not failed else "within" if allowed else "broken",
-        action=check.action,
+        outcome="broken" if failed and (warns or not allowed) else "within" if failed else "held",
+        action="warn" if allowed and warns else check.action,
         judged=judged,
         failed=failed,
         sample=tuple(sample)[:MOST_SAMPLED],
@@ -117,7 +118,9 @@ def sentence(check: Check, result: CheckResult) -> str:
     name = f"the check {check.name!r} ({check.text})"
     if check.level == "row":
         text = f"{quantity(result.failed, 'row fails', 'rows fail')} {name}"
-        if check.at_most is not None:
+        if result.action != check.action:
+            text += f", of {result.judged:,}; it warns of more than {check.warn_over}"
+        elif check.at_most is not None:
             text += f", of {result.judged:,}; it allows {check.at_most}"
         return text
     if result.observed == NOT_WORKED_OUT:
@@ -136,15 +139,15 @@ def results_of(value: Any) -> tuple[CheckResult, ...]:
     return tuple(CheckResult.from_json(each) for each in value or ())
 
 
-def merged(parts: Iterable[Mapping[str, CheckResult]]) -> dict[str, CheckResult]:
-    """The results of several inputs, tables or batches as one for each check: the rows added up, the worst outcome,
-    and what was seen where it was as bad as that."""
 def merged_entries(entries: Iterable[HasExtra]) -> tuple[CheckResult, ...]:
     """The results that stand in some entries, as one for each check."""
     of_entries = (results_of(Extra.CHECKS.get(entry)) for entry in entries)
     return tuple(merged({each.check: each for each in results} for results in of_entries).values())
 
 
+def merged(parts: Iterable[Mapping[str, CheckResult]]) -> dict[str, CheckResult]:
+    """The results of several inputs, tables or batches as one for each check: the rows added up, the worst outcome,
+    and what was seen where it was as bad as that."""
     result: dict[str, CheckResult] = {}
     for part in parts:
         for name, each in part.items():
@@ -160,7 +163,7 @@ def _both(one: CheckResult, other: CheckResult) -> CheckResult:
     return CheckResult(
         check=one.check,
         outcome=worst,
-        action=other.action,
+        action=one.action if worst != other.outcome else other.action,
         judged=one.judged + other.judged,
         failed=one.failed + other.failed,
         observed=observed if len(observed) <= _MOST_OBSERVED else next(iter(seen)),

@@ -220,8 +220,10 @@ def _constraints(
         script.expect(")")
         where = next((side for side in ("input", "output") if script.take("ON", side.upper())), None)
         action = _action(script) if script.take("ON", "VIOLATION") else None
-        at_most = _at_most(script) if script.take("AT", "MOST") else None
-        checks.append(_check(name, piece.text, where, action, at_most, place))
+        at_most = _bound(script, "AT MOST") if script.take("AT", "MOST") else None
+        warn_over = _bound(script, "WARN OVER") if script.take("WARN", "OVER") else None
+        bounds = {"at_most": at_most, "warn_over": warn_over}
+        checks.append(_check(name, piece.text, where, action, bounds, place))
     return tuple(checks)
 
 
@@ -232,19 +234,24 @@ def _action(script: Script) -> str:
     return action.lower()
 
 
-def _at_most(script: Script) -> str | int:
-    """The bound behind AT MOST: `1 %`, `1 PERCENT` or `10 ROWS`."""
+def _bound(script: Script, words: str) -> str | int:
+    """The bound behind AT MOST or WARN OVER: `1 %`, `1 PERCENT` or `10 ROWS`."""
     place, number = script.place, script.token("a number").text
     unit = script.token("%, PERCENT or ROWS").text.upper()
     if unit in ("%", "PERCENT"):
         return f"{number} %"
     if unit not in ("ROW", "ROWS") or not number.isdecimal():
-        place.fail(f"AT MOST {number} {unit}: write AT MOST 1 PERCENT, or AT MOST 10 ROWS")
+        place.fail(f"{words} {number} {unit}: write {words} 1 PERCENT, or {words} 10 ROWS")
     return int(number)
 
 
 def _check(
-    name: str, text: str, where: str | None, action: str | None, at_most: str | int | None, place: Place
+    name: str,
+    text: str,
+    where: str | None,
+    action: str | None,
+    bounds: Mapping[str, str | int | None],
+    place: Place,
 ) -> Check:
     try:
         rule = rule_in(text)
@@ -263,7 +270,7 @@ def _check(
             f"check {name!r}: a row {deed} where it comes in; leave ON OUTPUT out, or write ON VIOLATION FAIL or WARN"
         )
     try:
-        of_check: dict[str, Any] = {"on": where, "level": level, "action": effective, "at_most": at_most}
+        of_check: dict[str, Any] = {"on": where, "level": level, "action": effective, **bounds}
         return Check(name, rule or text, **of_check)
     except InvalidCheckError as error:
         place.fail(str(error), error)

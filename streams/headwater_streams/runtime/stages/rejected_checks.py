@@ -90,8 +90,8 @@ def in_backfill(folder: Path, checks: Sequence[Check], judged: int) -> list[Chec
     if has_versions(folder):
         rejections = Rejections.of(dataset_of(folder).to_table(columns=_COLUMNS))
     return [
-        replace(result, outcome="within" if result.failed else "held")
-        for _, result in rejections.results(checks, judged)
+        replace(result, outcome="within" if result.failed else "held", action=check.action)
+        for check, result in rejections.results(checks, judged)
     ]
 
 
