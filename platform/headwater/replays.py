@@ -4,10 +4,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.cli._kafka import Cluster
-from headwater.cli._sender import Sender
+from headwater.running.cluster import Cluster
 from headwater.running.replay import Selection, parse_speed
 from headwater.running.replaying import kept_rows, send_again
+from headwater.running.sender import Sender
 
 __all__ = ["ReplayReport", "replay"]
 

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from headwater.cli._kafka import Cluster
+from headwater.running.cluster import Cluster
 from headwater.ship.brokers import TopicLimits
 from headwater.ship.discovery import missing_file
 from headwater.ship.frames import frame

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from headwater.cli._kafka import Cluster
 from headwater.errors import UsageError
+from headwater.running.cluster import Cluster
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.cli._kafka import Cluster
+from headwater.running.cluster import Cluster
 from headwater.running.group_offsets import GroupOffsets
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 

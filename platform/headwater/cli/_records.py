@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
-from headwater.cli._kafka import Cluster
 from headwater.errors import UserError
+from headwater.running.cluster import Cluster
 from headwater_streams.base.topics import bare_topic, cluster_of
 from headwater_streams.ledger.trace.places import Place
 

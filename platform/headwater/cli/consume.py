@@ -10,8 +10,9 @@ import typer
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption, print_line
-from headwater.cli._kafka import Cluster, resolve_offset
+from headwater.cli._kafka import resolve_offset
 from headwater.errors import UsageError, UserError
+from headwater.running.cluster import Cluster
 from headwater_broker.log.unreadable import UNREADABLE_HEADER
 from headwater_broker.shown import escaped_data, escaped_json
 from headwater_broker.wire.fetch import PAST_UNREADABLE

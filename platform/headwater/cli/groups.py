@@ -18,8 +18,9 @@ from headwater.cli._common import (
     print_line,
     print_table,
 )
-from headwater.cli._kafka import Cluster, parse_timestamp_ms, resolve_offset
+from headwater.cli._kafka import parse_timestamp_ms, report, resolve_offset
 from headwater.errors import UsageError, UserError
+from headwater.running.cluster import Cluster
 from headwater_broker.numbers import is_natural
 from headwater_streams.base.plural import quantity
 
@@ -219,7 +220,7 @@ def delete(
     cluster = Cluster(home, bootstrap)
     admin = cluster.admin()
     futures = admin.delete_consumer_groups(list(dict.fromkeys(groups)), request_timeout=cluster.timeout_s)
-    cluster.report("deleted", "group", futures, json_output)
+    report(cluster, "deleted", "group", futures, json_output)
 
 
 def _place(to_earliest: bool, to_latest: bool, to_offset: int | None, to_timestamp: str | None) -> str:

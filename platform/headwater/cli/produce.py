@@ -15,9 +15,10 @@ from headwater.cli._common import (
     print_json,
     print_line,
 )
-from headwater.cli._kafka import Cluster, parse_assignments
-from headwater.cli._sender import Sender
+from headwater.cli._kafka import parse_assignments
 from headwater.errors import UsageError, UserError, reason
+from headwater.running.cluster import Cluster
+from headwater.running.sender import Sender
 from headwater_streams.base.plural import quantity
 
 _LAST_PARTITION = 2**31 - 1

@@ -109,8 +109,8 @@ def serve(
       headwater registry serve --bootstrap kafka:9092 --port 8085
       headwater registry serve --login --tls-certificate r.crt --tls-key r.key
     """
-    from headwater.cli._kafka import Cluster
     from headwater.registry.serving import running_registry
+    from headwater.running.cluster import Cluster
     from headwater.running.signals import stop_requested
 
     cluster = Cluster(home, bootstrap)

@@ -13,8 +13,8 @@ from headwater.cli._common import (
     print_line,
     waiting,
 )
-from headwater.cli._kafka import Cluster
-from headwater.cli._sender import Sender
+from headwater.running.cluster import Cluster
+from headwater.running.sender import Sender
 from headwater_streams.base.plural import quantity
 
 

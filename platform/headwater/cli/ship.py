@@ -18,8 +18,8 @@ from headwater.cli._common import (
     print_line,
     print_table,
 )
-from headwater.cli._kafka import Cluster
 from headwater.errors import UsageError, UserError, reason
+from headwater.running.cluster import Cluster
 from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped
 from headwater_streams.base.plural import quantity

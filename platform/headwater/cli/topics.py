@@ -26,8 +26,9 @@ from headwater.cli._common import (
     print_line,
     print_table,
 )
-from headwater.cli._kafka import Cluster, parse_assignments, print_done
+from headwater.cli._kafka import parse_assignments, print_done, report
 from headwater.errors import UsageError
+from headwater.running.cluster import Cluster
 from headwater_streams.sources.topic_metadata import UNANSWERED
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
@@ -116,7 +117,7 @@ def create(
     new = [NewTopic(name, partitions, replication_factor, config=config) for name in topics]
     admin = cluster.admin()
     futures = admin.create_topics(new, request_timeout=cluster.timeout_s)
-    cluster.report("created", "topic", futures, json_output)
+    report(cluster, "created", "topic", futures, json_output)
 
 
 @app.command()
@@ -135,7 +136,7 @@ def delete(
     cluster = Cluster(home, bootstrap)
     admin = cluster.admin()
     futures = admin.delete_topics(list(dict.fromkeys(topics)), request_timeout=cluster.timeout_s)
-    cluster.report("deleted", "topic", futures, json_output)
+    report(cluster, "deleted", "topic", futures, json_output)
 
 
 @app.command()

@@ -1,11 +1,10 @@
 """Sends kept rows to a topic again: what `headwater replay` and `hw.replay` have in common."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ from headwater.running.replay import (
     statement_of,
     timestamp_of,
 )
+from headwater.running.sender import Sender
 from headwater.sql.catalog import Catalog
 from headwater.sql.delta import open_table
 from headwater.sql.duckdb_engine import DuckDBEngine
@@ -32,27 +32,6 @@ from headwater_streams.base.plural import quantity
 
 _BATCH, _LONGEST_S = 8192, 0.5
 """Acknowledgements are seen to this often while a record's turn is waited for."""
-
-
-class Sends(Protocol):
-    """Takes records for a topic; see `headwater.cli._sender.Sender`."""
-
-    sent: int
-
-    def send(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, str | bytes | None]] = (),
-        timestamp_ms: int | None = None,
-    ) -> None:
-        """Hands over a record."""
-
-    def poll(self, seconds: float) -> None:
-        """Waits so long, and sees to acknowledgements meanwhile."""
-
-    def finish(self) -> None:
-        """Waits for every acknowledgement."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +79,7 @@ def kept_rows(home: Path, selection: Selection, at: int | None = None) -> Iterat
         raise UsageError(f"{path}: it is none of {', '.join((*LINES, *PARQUET))}, which can be replayed")
 
 
-def send_again(kept: Kept, sender: Sends, speed: float | None, *, keep_timestamps: bool) -> None:
+def send_again(kept: Kept, sender: Sender, speed: float | None, *, keep_timestamps: bool) -> None:
     """Sends all records, each when it is due.
 
     Args:

@@ -5,8 +5,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from headwater.cli._kafka import Cluster
 from headwater.errors import UserError
+from headwater.running.cluster import Cluster
 from headwater_streams.base.plural import quantity
 
 _LARGEST_BYTES = 100_000_000
