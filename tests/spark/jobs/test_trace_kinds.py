@@ -34,20 +34,22 @@ N = {0: 1, 1: 2, 2: 3, 5: 5, 6: 6, 7: 7, 8: 8}
 BY_TIME = (0, 1, 7, 2, 5, 6, 8)
 """These offsets in the order of `at`: 7 came late."""
 _OF_WINDOWS = {"clicks at GROUP_BY", "clicks who GROUP_BY"}
+_OF_TUMBLING = _OF_WINDOWS | {"clicks at FILTER"}
+"""Spark filters by the time itself: one that is NULL is in no window."""
 _OF_JOINS = {"clicks who JOIN", "clicks at JOIN", "buys who JOIN", "buys at JOIN"}
 CHOSEN_BY: dict[str, set[str]] = {
     "rows": {"clicks n FILTER"},
     "union": set(),
     "newest": set(),
-    "tumbling": _OF_WINDOWS,
-    "closed": _OF_WINDOWS,
+    "tumbling": _OF_TUMBLING,
+    "closed": _OF_TUMBLING,
     "hopping": _OF_WINDOWS,
     "grouped": {"clicks who GROUP_BY"},
     "latest": {"clicks who GROUP_BY"},
     "join": _OF_JOINS,
     "left join": _OF_JOINS,
     "look-up": {"clicks who JOIN", "names who JOIN"},
-    "sql": _OF_WINDOWS,
+    "sql": _OF_TUMBLING,
 }
 """By what rows are chosen, where a kind says it in full."""
 
