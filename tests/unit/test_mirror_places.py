@@ -3,9 +3,12 @@
 import re
 from threading import Event
 
+import pytest
+
+from headwater.errors import UsageError
 from headwater.mirror import Mirror, MirrorOptions
 from headwater.mirror.batches import Copying
-from headwater.mirror.end import Layout
+from headwater.mirror.end import End, Layout
 from headwater.mirror.mirror import producer_of
 from headwater.mirror.topics import Choice
 from headwater_streams.sources.kafka_cluster import KafkaCluster
@@ -43,3 +46,10 @@ def test_partition_that_another_broker_leads_is_begun_anew_by_its_lane() -> None
     moved = mirror._partition(first.place, record)
     assert moved is not first
     assert (moved.lane, moved.copying, moved.records, moved.runs) == (2, None, 5, first.runs)
+
+
+def test_mirror_of_a_name_that_no_cluster_has_says_what_may_be_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"west is neither a broker nor a cluster .* NAME of a \[cluster\.NAME\]"
+    ):
+        End(KafkaCluster("west")).refresh()

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kio.schema.errors import ErrorCode
 
-from headwater.errors import UserError
+from headwater.errors import UsageError
 from headwater.mirror.connection import (
     FIND_COORDINATOR,
     LIST_OFFSETS,
@@ -130,7 +130,10 @@ class End:
         for address in self.cluster.bootstrap.split(","):
             host, _, port = address.strip().rpartition("://")[2].rpartition(":")
             if not port.isdecimal():
-                raise UserError(f"{address} is no address of a broker: give HOST:PORT")
+                raise UsageError(
+                    f"{address} is neither a broker nor a cluster of the settings: give HOST:PORT, or the NAME of a "
+                    "[cluster.NAME]"
+                )
             try:
                 return Connection(self.cluster, host.strip("[]"), int(port))
             except AwayError as error:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from headwater.errors import UsageError
+from headwater.errors import UsageError, reason
 
 _KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 _ENDINGS = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
@@ -32,6 +32,8 @@ def read_schema(file: Path, type_: str | None = None) -> dict[str, str]:
             )
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {file}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read {file}: it is no text in UTF-8") from error
     return {"schema": text, "schemaType": kind}

@@ -27,7 +27,7 @@ class NoRegistryError(OSError):
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryLogin:
-    """What it takes to be let in by a registry, in the words of the setting `[client]`.
+    """What it takes to be let in by a registry, in the words of the setting `[registry]`.
 
     Attributes:
         username: Of HTTP's basic authentication; empty for none.
