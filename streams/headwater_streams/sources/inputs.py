@@ -8,7 +8,7 @@ from typing import Literal
 from headwater_streams.base.durations import parse_duration
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
 from headwater_streams.base.names import quoted, require_table_name
-from headwater_streams.base.topics import bare_topic, cluster_of
+from headwater_streams.base.topics import cluster_of
 from headwater_streams.sources.avro_value import Avro
 from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.event_time import event_time_of
@@ -66,7 +66,8 @@ class TopicInput:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            bare, cluster = bare_topic(name), cluster_of(name)
+            # Names of clusters in the settings have no colon, so a second one is in the topic's name, wrongly.
+            bare, cluster = name.partition(":")[2] or name, cluster_of(name)
             if not _TOPIC.fullmatch(bare) or bare in (".", ".."):
                 raise JobDefinitionError(
                     f"topic {bare!r}: a topic's name is 1 to 249 letters, digits, '.', '_' and '-'"
