@@ -357,7 +357,7 @@ def test_counts_of_a_former_topic_are_not_compared_with_the_one_that_has_its_nam
     assert (words(found), found.ok) == (["still open 9"], True)  # the job has read nothing of it
     assert not audited().notes
     send_uncounted(running, {3: b"of nobody"})  # what comes now is judged
-    assert "uncounted 1" in words(audit_one(home, running))[0]
+    assert "uncounted 1" in words(audited())[0]
 
 
 def test_what_retention_removed_before_the_first_audit_is_unknown(running: RunningBroker, home: Home) -> None:
