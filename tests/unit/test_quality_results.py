@@ -2,6 +2,8 @@
 
 import json
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -248,3 +250,19 @@ def test_rows_appended_by_two_processes_are_both_there(home):
     assert {"appId": "results of a.b", "version": 1}.items() <= next(
         json.loads(line)["txn"] for line in log.splitlines() if "txn" in line
     ).items()
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_results_of_jobs_that_begin_at_once_are_all_there(home, attempt):
+    """Each finds no table of results, and makes it; one attempt of three met another's commit before."""
+    jobs = 8
+    together = threading.Barrier(jobs)
+
+    def appended(number):
+        judged = Judged(kind="batch", at_ms=1000, table=f"silver.t{number}")
+        together.wait()
+        return append(home, rows_of(judged, [result()]), Mark(f"results of t{number}", -1, number))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        assert all(pool.map(appended, range(jobs)))
+    assert history(home).num_rows == jobs

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 from headwater_streams.ledger.log import LEDGER_TABLE, Commit, commits
 from headwater_streams.storage.delta_files import opened_table, reading
 from headwater_streams.storage.delta_log import has_versions
-from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.delta_rows import dataset_of, require_table
 from headwater_streams.storage.home import Home
 
 _RANGE = pa.struct(
@@ -61,7 +61,7 @@ def _append_new(path: Path, source: Path, table: str) -> int:
         copied_until = max(copied["version"].to_pylist(), default=-1)
     rows = [_row(table, commit) for commit in commits(source, since=copied_until + 1) if commit.entry]
     if rows and opened is None:
-        write_deltalake(str(path), SCHEMA.empty_table(), mode="ignore")
+        require_table(path, SCHEMA)
         return _append_new(path, source, table)
     if rows and opened is not None:
         # Delta refuses the second of two appends of one transaction's name that began at the same version.

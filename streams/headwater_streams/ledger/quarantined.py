@@ -21,7 +21,7 @@ from headwater_streams.base.target import QUARANTINE_SUFFIX
 from headwater_streams.quality.rejected import CHECK, names_in
 from headwater_streams.storage.delta_files import opened_table, reading
 from headwater_streams.storage.delta_log import has_versions
-from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.delta_rows import dataset_of, require_table
 from headwater_streams.storage.home import Home
 
 DISCARDED_TABLE = "quality.discarded"
@@ -222,7 +222,6 @@ def discard(home: Home, table: str, rows: Sequence[Mapping[str, Any]], why: str,
         }
         for (topic, partition, offset), row in new.items()
     ]
-    if not has_versions(path):
-        write_deltalake(str(path), DISCARDED_SCHEMA.empty_table(), mode="ignore")
+    require_table(path, DISCARDED_SCHEMA)
     write_deltalake(opened_table(path), pa.Table.from_pylist(noted, schema=DISCARDED_SCHEMA), mode="append")
     return len(noted)

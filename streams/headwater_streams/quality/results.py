@@ -25,7 +25,7 @@ from headwater_streams.base.rule import Past
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.storage.delta_files import opened_table, reading
 from headwater_streams.storage.delta_log import has_versions
-from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.delta_rows import dataset_of, require_table
 from headwater_streams.storage.home import Home
 
 RESULTS_TABLE = "quality.results"
@@ -156,8 +156,8 @@ def append(
         opened: The table as it was when `mark.before` was looked up; opened anew by default.
     """
     path = home.table(RESULTS_TABLE)
-    if opened is None and not has_versions(path):
-        write_deltalake(str(path), SCHEMA.empty_table(), mode="ignore")
+    if opened is None:
+        require_table(path, SCHEMA)
     data = pa.Table.from_pylist(list(rows), schema=SCHEMA)
     numbers = {} if mark is None else {mark.name: mark.after, **mark.others}
     marks = [Transaction(name, number) for name, number in numbers.items()]

@@ -6,16 +6,19 @@ plain strings, so those are the only ones that the library uses.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from headwater_streams.base.names import folded
 from headwater_streams.storage.delta_files import data_paths, opened_table, reading
+from headwater_streams.storage.delta_log import has_versions
 
 # INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
 _MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
@@ -101,6 +104,13 @@ def columns_called(names: Sequence[str], schema: pa.Schema) -> list[str]:
     """The columns of a schema that Spark would take for these names, which may be in other letters' cases."""
     present = {folded(name): name for name in schema.names}
     return [name if name in schema.names else present.get(folded(name), name) for name in names]
+
+
+def require_table(table: Path, schema: pa.Schema) -> None:
+    """Makes a table without rows, unless there is one; another process may make it at the same time."""
+    if not has_versions(table):
+        with suppress(CommitFailedError):  # the other one was faster
+            write_deltalake(str(table), schema.empty_table(), mode="ignore")
 
 
 def table_id(table: Path) -> str:

@@ -25,7 +25,7 @@ from headwater_streams.ledger.counts.stretches import Stretches
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_files import reading
 from headwater_streams.storage.delta_log import actions_of, has_versions, log_files
-from headwater_streams.storage.delta_rows import dataset_of
+from headwater_streams.storage.delta_rows import dataset_of, require_table
 from headwater_streams.storage.home import Home
 
 COUNTS_TABLE = "audit.counts"
@@ -164,8 +164,7 @@ def keep(
         UnavailableError: Another audit of the same topic wrote at the same time.
     """
     path = home.table(COUNTS_TABLE)
-    if not has_versions(path):
-        write_deltalake(str(path), SCHEMA.empty_table(), mode="ignore")
+    require_table(path, SCHEMA)
     rows = [row for verdict in verdicts for row in _rows(log, verdict)]
     with reading(path):
         stored = dataset_of(path).to_table(filter=pc.field("topic") == log.topic).to_pylist()
