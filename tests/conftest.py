@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from headwater.errors import DependencyError
@@ -29,8 +30,11 @@ LONGEST_SESSION_MS = 20_000
 def pytest_configure() -> None:
     """Forgets the home of whoever runs the tests: commands that name none take the folder that they are started in.
 
-    And the width of a terminal that is not there: readline, which pytest loads, leaves it to workers.
+    And the width of a terminal that is not there: readline, which pytest loads, leaves it to workers. Hypothesis holds
+    no example to a time: on a busy machine any of them may take longer than its 200 ms.
     """
+    hypothesis.settings.register_profile("headwater", hypothesis.settings(), deadline=None)
+    hypothesis.settings.load_profile("headwater")
     os.environ.pop("HEADWATER_HOME", None)
     os.environ.pop("COLUMNS", None)
 

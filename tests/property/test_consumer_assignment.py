@@ -51,7 +51,7 @@ def check_complete(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=amount(small=30, full=100), deadline=None)
+@settings(max_examples=amount(small=30, full=100))
 @given(before=SUBSCRIPTIONS, after=SUBSCRIPTIONS, had=PARTITIONS, has=PARTITIONS, seed=st.integers())
 def test_assignment_is_complete_and_the_same_at_every_member(
     strategy: StrategyName, before: Any, after: Any, had: Any, has: Any, seed: int
@@ -66,7 +66,7 @@ def test_assignment_is_complete_and_the_same_at_every_member(
     assert elsewhere == assignment
 
 
-@settings(max_examples=amount(small=60, full=300), deadline=None)
+@settings(max_examples=amount(small=60, full=300))
 @given(before=SUBSCRIPTIONS, after=SUBSCRIPTIONS, had=PARTITIONS, has=PARTITIONS)
 def test_sticky_assignment_is_as_even_as_subscriptions_allow_and_does_not_change_by_itself(
     before: Any, after: Any, had: Any, has: Any
@@ -79,7 +79,7 @@ def test_sticky_assignment_is_as_even_as_subscriptions_allow_and_does_not_change
                 assert len(share) - len(other) <= 1, f"{giver} could give one to {taker}"
 
 
-@settings(max_examples=amount(small=60, full=300), deadline=None)
+@settings(max_examples=amount(small=60, full=300))
 @given(before=SAME_TOPICS, after=SAME_TOPICS, partitions=PARTITIONS)
 def test_sticky_assignment_moves_no_more_than_it_must(before: Any, after: Any, partitions: Any) -> None:
     old = sticky_assignment(before, partitions, {})

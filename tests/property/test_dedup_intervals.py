@@ -12,7 +12,7 @@ from headwater_streams.operators.dedup.verdicts import IMPLAUSIBLE, Seen, judge
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), max_size=25)
 
 
-@settings(deadline=None, print_blob=True)
+@settings(print_blob=True)
 @given(ranges)
 def test_interval_set_any_additions_equal_a_set_of_offsets(added: list[tuple[int, int]]) -> None:
     intervals, model = IntervalSet(), set()
@@ -42,7 +42,7 @@ def _batch(rows: list[tuple[str, int]], first_offset: int) -> pa.Table:
 deliveries = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 20)), max_size=60)
 
 
-@settings(deadline=None, print_blob=True)
+@settings(print_blob=True)
 @given(deliveries, st.lists(st.integers(0, 60), max_size=6))
 def test_judge_any_order_and_resends_keep_the_first_of_each(
     delivered: list[tuple[str, int]], cuts: list[int]

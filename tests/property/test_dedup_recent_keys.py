@@ -29,7 +29,7 @@ def table(rows: list[tuple[int, int, int]], first_offset: int) -> pa.Table:
 
 
 @given(st.lists(st.lists(ROW, max_size=8), max_size=8))
-@settings(max_examples=amount(small=60, full=300), deadline=None)
+@settings(max_examples=amount(small=60, full=300))
 def test_recent_keys_any_batches_keep_what_a_list_would(batches: list[list[tuple[int, int, int]]]) -> None:
     keys = RecentKeys(WITHIN, DELAY)
     kept: list[tuple[int, int, int]] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater_streams.delta.file_statistics import statistics_of
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.none() | st.text() | st.text("xé􏿿", min_size=30, max_size=40), min_size=1, max_size=6),
     st.lists(st.none() | st.datetimes(timezones=st.just(UTC)), min_size=6, max_size=6),

@@ -32,7 +32,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=amount(small=50, full=200), deadline=None)
+@settings(max_examples=amount(small=50, full=200))
 @given(steps=STEPS, delay_ms=st.sampled_from([0, 3000]), require_id=st.booleans())
 def test_group_any_history_answers_each_request_once(
     steps: list[tuple[str, int, str | None, int, int]], delay_ms: int, require_id: bool

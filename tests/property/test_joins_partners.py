@@ -32,7 +32,7 @@ def ends(found: list[Pair], sides: tuple[int, ...]) -> set[tuple[int, str, int, 
     return {(side, *place) for pair in whole for side in sides if (place := pair[side]) is not None}
 
 
-@settings(deadline=None, print_blob=True)
+@settings(print_blob=True)
 @given(pairs, st.lists(pairs, max_size=3), st.sampled_from([(LEFT,), (LEFT, RIGHT)]))
 def test_partners_are_those_of_sets(
     now: list[Pair], earlier: list[list[Pair]], sides: tuple[int, ...]

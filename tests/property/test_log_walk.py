@@ -30,7 +30,7 @@ _CHANGES = st.lists(
 )
 
 
-@settings(max_examples=amount(small=300, full=5_000), deadline=None)
+@settings(max_examples=amount(small=300, full=5_000))
 @given(_RECORDS, _CHANGES, st.lists(st.integers(1, 20), max_size=12), st.booleans())
 def test_walk_compiled_and_in_python_agree(
     records: list[Any], changes: list[Any], pieces: list[int], has_gaps: bool

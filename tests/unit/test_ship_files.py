@@ -1137,7 +1137,6 @@ def test_follower_any_history_gives_every_line_once_and_in_the_order_of_its_file
 ) -> None:
     @settings(
         max_examples=amount("HEADWATER_HISTORIES", small=20, full=60),
-        deadline=None,
         print_blob=True,
         suppress_health_check=list(HealthCheck),
     )

@@ -94,7 +94,7 @@ def test_framer_end_of_the_connection_within_a_counted_message_is_told() -> None
     st.lists(st.tuples(st.booleans(), st.integers(-2, 2) | st.integers(0, 1 << 20)), min_size=1, max_size=4),
     st.integers(100_000, 700_000),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_framer_long_message_is_cut_at_the_limit_and_the_next_is_whole(
     messages: list[tuple[bool, int]], step: int
 ) -> None:

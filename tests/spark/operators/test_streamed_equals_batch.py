@@ -166,7 +166,6 @@ def as_sorted(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
 @settings(
     max_examples=int(os.environ.get("HEADWATER_EXAMPLES", "2")),
     phases=set(Phase) if LONG else {Phase.generate},
-    deadline=None,
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
