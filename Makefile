@@ -32,7 +32,7 @@ $(if $(filter-out check test all,$(LANE)),$(error there is no lane '$(LANE)'; th
 check: setup lint types contracts commits  ## Minutes: what needs no Spark, for each change
 	@$(PYTEST) --lane check $(call paths,unit property docs) $(ARGS)
 
-test: setup lint types contracts  ## A quarter of an hour: the story of each capability once, for each push
+test: setup lint types contracts  ## Half an hour: the story of each capability once, for each push
 	@$(PYTEST) --lane test --durations 10 tests $(ARGS)
 
 test-all: setup lint types contracts  ## An hour and a half: everything; PARTS="backfill clients" runs some parts of it
