@@ -7,11 +7,11 @@
 what tables hold.
 """
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwater.home import home_folder
 from headwater.running.clusters import Clusters
 from headwater.running.counts import CountsAudit, TopicAudit
 from headwater_streams.base.durations import parse_duration
@@ -47,7 +47,7 @@ def counts(
         RefusedError: The brokers and this client do not come together.
         UnavailableError: The brokers do not answer.
     """
-    folder = Path(home or os.environ.get("HEADWATER_HOME") or ".headwater")
+    folder = home_folder(home)
     clusters = Clusters(folder, bootstrap)
     audit = CountsAudit(
         Home(folder),

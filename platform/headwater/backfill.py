@@ -15,13 +15,13 @@ from that module.
 """
 
 import builtins
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
+from headwater.home import home_folder
 from headwater.running.clusters import Clusters, reads_default
 from headwater.running.environment import one_job, open_environment, record_source
 from headwater_streams import backfill as _backfill
@@ -277,7 +277,7 @@ def versions(job: AnyJob, *, table: str | None = None, home: _PATH = None) -> "b
 
 
 def _home(home: _PATH) -> Home:
-    return Home(Path(home or os.environ.get("HEADWATER_HOME") or ".headwater").resolve())
+    return Home(home_folder(home).resolve())
 
 
 def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) -> StageContext:

@@ -1,12 +1,12 @@
 """Loads from Python, in a notebook or a program: `hw.load`, as `headwater load` has it."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headwater.home import home_folder
 from headwater.running.clusters import Clusters
 from headwater.running.environment import one_job, open_environment, record_source
 from headwater.running.loads import LoadBounds, LoadReport, load_range
@@ -60,7 +60,7 @@ def load(
         OwnershipError: Another load into the table runs.
         StreamsError: The load failed; it can be called again.
     """
-    folder = Path(home or os.environ.get("HEADWATER_HOME") or ".headwater")
+    folder = home_folder(home)
     if isinstance(job, str):
         job, _ = one_job(job, folder)
     return load_range(

@@ -6,7 +6,6 @@
 `home` is the home of the tables, by default `$HEADWATER_HOME`, else `.headwater`.
 """
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.errors import UsageError
+from headwater.home import existing_home
 from headwater_streams.base.ledger_entry import Ranges
 from headwater_streams.base.nearest import nearest
 from headwater_streams.base.target import QUARANTINE_SUFFIX
@@ -42,7 +42,7 @@ def history(
     Raises:
         UsageError: There is no such home.
     """
-    return results.history(_home(home), table=table, check=check, since=_in_utc(since))
+    return results.history(Home(existing_home(home)), table=table, check=check, since=_in_utc(since))
 
 
 def rejected(
@@ -70,7 +70,7 @@ def rejected(
     Raises:
         UsageError: There is no such home or table.
     """
-    place = _home(home)
+    place = Home(existing_home(home))
     tables = place.tables()
     if not {table, table + QUARANTINE_SUFFIX} & {*tables}:
         raise UsageError(f"there is no table {table}; the tables are {nearest(table, tables) or 'none'}")
@@ -82,10 +82,3 @@ def rejected(
 
 def _in_utc(moment: datetime | None) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
-
-
-def _home(home: Path | str | None) -> Home:
-    folder = Path(home or os.environ.get("HEADWATER_HOME") or ".headwater")
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}; it is to be the one that holds the tables")
-    return Home(folder)

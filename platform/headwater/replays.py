@@ -1,9 +1,9 @@
 """Replays from Python, in a notebook or a program: `hw.replay`, as `headwater replay` has it."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.home import home_folder
 from headwater.running.cluster import Cluster
 from headwater.running.replay import Selection, parse_speed
 from headwater.running.replaying import kept_rows, send_again
@@ -65,7 +65,7 @@ def replay(
         UsageError: There is no such table, file, column or topic, or no brokers are known.
         UserError: A record could not be sent; it can be called again, with `at=` the version that the message names.
     """
-    folder = Path(home or os.environ.get("HEADWATER_HOME") or ".headwater")
+    folder = home_folder(home)
     rate = parse_speed(str(speed))
     by_time = rate is not None or keep_timestamps
     with kept_rows(folder, Selection(str(source), time, key, where, skip, by_time=by_time), at) as kept:

@@ -8,12 +8,12 @@
 `home` is the home of the tables, by default `$HEADWATER_HOME`, else `.headwater`. No Spark is started.
 """
 
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
+from headwater.home import existing_home
 from headwater.sql.catalog import Catalog
 from headwater.sql.duckdb_engine import DuckDBEngine
 from headwater_streams.base.nearest import unknown_table
@@ -46,7 +46,7 @@ def rows(
         UsageError: There is no such table.
         SqlError: The condition is wrong.
     """
-    place = _home(home)
+    place = existing_home(home)
     tables = _trace.HomeTables(Home(place))
     if table not in tables.names():
         hint = "; a record is written TOPIC:PARTITION:OFFSET" if ":" in table else ""
@@ -68,14 +68,7 @@ def record(where: str, *, most: int = 20, home: Path | str | None = None) -> lis
     place = Place.parse(where)
     if place is None:
         raise UsageError(f"{where} names no record: write TOPIC:PARTITION:OFFSET")
-    return _trace.trace_record(_trace.HomeTables(Home(_home(home))), place, most=most)
-
-
-def _home(home: Path | str | None) -> Path:
-    place = Path(os.environ.get("HEADWATER_HOME", ".headwater") if home is None else home)
-    if not place.is_dir():
-        raise UsageError(f"there is no folder {place}; it is to be the one that holds the tables")
-    return place
+    return _trace.trace_record(_trace.HomeTables(Home(existing_home(home))), place, most=most)
 
 
 def _chosen(home: Path, table: str, where: str | None, most: int) -> list[dict[str, Any]]:
