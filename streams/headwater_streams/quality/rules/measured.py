@@ -52,12 +52,10 @@ class Fresh(MeasuredRule):
         return Judgement(-self.within <= age <= self.within, ago)
 
 
-@dataclass(frozen=True, slots=True)
-class Volume(MeasuredRule):
-    """The number of rows is near that of the last batches."""
+class _RowCount(MeasuredRule):
+    """Judges how many rows a batch has."""
 
-    within: float
-    last: int
+    __slots__ = ()
 
     @property
     def measures(self) -> Mapping[str, str]:
@@ -68,6 +66,14 @@ class Volume(MeasuredRule):
     def is_of_batches(self) -> bool:
         """It counts the rows of one."""
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class Volume(_RowCount):
+    """The number of rows is near that of the last batches."""
+
+    within: float
+    last: int
 
     @property
     def remembers(self) -> int:
@@ -87,21 +93,11 @@ class Volume(MeasuredRule):
 
 
 @dataclass(frozen=True, slots=True)
-class HourlyVolume(MeasuredRule):
+class HourlyVolume(_RowCount):
     """The rows of a second are about as many as in the same hour of earlier days."""
 
     within: float
     days: int
-
-    @property
-    def measures(self) -> Mapping[str, str]:
-        """The number of rows."""
-        return {"rows": "count(1)"}
-
-    @property
-    def is_of_batches(self) -> bool:
-        """It counts the rows of one."""
-        return True
 
     @property
     def remembers(self) -> int:
