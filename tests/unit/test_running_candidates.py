@@ -72,7 +72,6 @@ def test_a_candidate_is_the_newest_version_and_others_are_the_registrys(file: Pa
 
 
 def test_a_candidate_of_protobuf_is_compiled_here(tmp_path: Path) -> None:
-    pytest.importorskip("grpc_tools")
     path = tmp_path / "order.proto"
     path.write_text('syntax = "proto3"; package shop; message Order { int64 id = 1; string currency = 2; }')
     job = job_of(Registry())

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import avro.schema
 import pytest
+from avro.name import Names
 
 from headwater_streams.api import topic
 from headwater_streams.base.errors import JobDefinitionError, UnavailableError
@@ -206,11 +208,10 @@ def test_what_is_defined_inside_a_used_schema_is_used_too() -> None:
     assert price["type"][1] == {**money, "fields": [{"name": "in", "type": "m.Currency"}]}
     assert tax["type"] == {"type": "map", "values": "m.Money"}
     # Avro's own library, which reads them one after the other, takes it for the same.
-    avro = pytest.importorskip("avro.schema")
-    names = pytest.importorskip("avro.name").Names()
-    avro.make_avsc_object(money, names)
-    assert avro.make_avsc_object(inlined(order, [money])).to_canonical_json() == (
-        avro.make_avsc_object(order, names).to_canonical_json()
+    names = Names()
+    avro.schema.make_avsc_object(money, names)
+    assert avro.schema.make_avsc_object(inlined(order, [money])).to_canonical_json() == (
+        avro.schema.make_avsc_object(order, names).to_canonical_json()
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
+import fastavro
 import pytest
 from pyspark.sql import SparkSession
 
@@ -206,8 +207,6 @@ def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(decode: De
 
 
 def test_avro_values_are_read_by_the_unit_that_they_were_written_in(decode: Decode) -> None:
-    fastavro = pytest.importorskip("fastavro")
-
     def version(cents: int, unit: str, day: object) -> str:
         amount = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": cents}
         return record(

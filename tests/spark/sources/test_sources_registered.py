@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
+from confluent_kafka.schema_registry.common import serde
 from google.protobuf import descriptor_pb2
 
 import headwater as hw
@@ -143,7 +143,6 @@ GUID = UUID(int=2**127 + 5)
 
 def named(guid: UUID, *path: int) -> list[tuple[str, bytes]]:
     """The header of a record whose value has no prefix, as confluent-kafka's HeaderSchemaIdSerializer writes it."""
-    serde = pytest.importorskip("confluent_kafka.schema_registry.common.serde")
     kind = "PROTOBUF" if path else "AVRO"
     own = serde.SchemaId(kind, guid=str(guid), message_indexes=[*path] if path else None)
     return [("other", b"x"), ("__value_schema_id", own.guid_to_bytes())]
