@@ -19,6 +19,7 @@ from headwater.stack.logs import cannot_write
 from headwater.stack.ports import format_address, refusal
 from headwater.stack.processes import start_ticks
 from headwater.stack.registry import RegistryProcess
+from headwater.stack.restarts import Restarts
 from headwater.stack.spec import StackSpec
 from headwater.stack.state import (
     START_MISSING,
@@ -41,8 +42,6 @@ _POLL_S = 0.05
 _ENDED = -1  # no process has started then
 # ZooKeeper keeps everything on disk, and brokers serve the partitions that they lead while they wait for it. So if it
 # ends, it is started again for as long as they run, after pauses if it ends again, as on a full disk.
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
 _STAYS_S = 60.0
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -75,12 +74,10 @@ class Supervisor:
         self._brokers: list[BrokerProcess] = []
         self._ended: list[Member] = []
         self._registry: RegistryProcess | None = None
-        self._registry_due_s: float | None = None
-        self._registry_pause_s = 0.0
+        self._registry_restarts = Restarts()
         self._ready_at_ms = 0
         self._zookeeper_started_s = 0.0
-        self._zookeeper_due_s: float | None = None
-        self._pause_s = 0.0
+        self._zookeeper_restarts = Restarts()
         self._stop_requests = 0
         self._start_requests = 0
 
@@ -224,9 +221,14 @@ class Supervisor:
         while not self._interrupted():
             fds = [os.pidfd_open(process.pid) for process in self._running()]
             starting = [broker.stdout_fd for broker in self._brokers if not broker.address]
-            if self._registry is not None and self._registry_due_s is None and not self._registry.address:
+            if (
+                self._registry is not None
+                and self._registry_restarts.due_s is None
+                and not self._registry.address
+            ):
                 starting.append(self._registry.stdout_fd)
-            due = [each for each in (self._zookeeper_due_s, self._registry_due_s) if each is not None]
+            restarts = (self._zookeeper_restarts, self._registry_restarts)
+            due = [each.due_s for each in restarts if each.due_s is not None]
             due_s = min(due, default=None)
             try:
                 timeout_s = None if due_s is None else max(due_s - time.monotonic(), 0.0)
@@ -274,65 +276,60 @@ class Supervisor:
 
     def _look_after_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
         """Start ZooKeeper again, which has ended: at once, or after a pause if it was started just before."""
-        now = time.monotonic()
-        if self._zookeeper_due_s is None:
+        now, restarts = time.monotonic(), self._zookeeper_restarts
+        if restarts.due_s is None:
             if now - self._zookeeper_started_s > _STAYS_S:
-                self._pause_s = 0.0
-            again = f"again in {self._pause_s:.0f} s" if self._pause_s else "again"
+                restarts.pause_s = 0.0
             self._tell(
                 f"ZooKeeper ended with status {zookeeper.process.returncode}{zookeeper.disk_state()}; it is started "
-                f"{again}"
+                f"{restarts.again}"
             )
-            self._zookeeper_due_s = now + self._pause_s
-            self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-        if now < self._zookeeper_due_s:
+            restarts.postpone(now)
+        if restarts.is_waiting(now):
             return
         try:
             zookeeper.start(self._spec.ready_timeout_s, self._interrupted)
         except UserError as error:
             zookeeper.kill()
-            if self._pause_s <= 2 * _FIRST_PAUSE_S:  # reported once: later failures are the same
+            if restarts.is_news:
                 self._tell(f"{error}; the brokers go on with what needs no ZooKeeper, and it is tried again")
-            self._zookeeper_due_s = time.monotonic() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            restarts.postpone(time.monotonic())
             return
-        self._zookeeper_started_s, self._zookeeper_due_s = time.monotonic(), None
+        self._zookeeper_started_s, restarts.due_s = time.monotonic(), None
         if not self._interrupted():
             self._tell("ZooKeeper runs again")
         self._write_state()
 
     def _look_after_registry(self, registry: RegistryProcess) -> None:
         """Start the schema registry again if it has ended: its schemas are in the brokers."""
-        now = time.monotonic()
-        if self._registry_due_s is None:
+        now, restarts = time.monotonic(), self._registry_restarts
+        if restarts.due_s is None:
             if not registry.address and registry.read_ready():
-                self._registry_pause_s = 0.0
+                restarts.pause_s = 0.0
                 self._tell("the schema registry runs again")
                 self._write_state()
             if registry.process.poll() is None:
                 return
             registry.address = ""
-            again = f"again in {self._registry_pause_s:.0f} s" if self._registry_pause_s else "again"
-            if self._registry_pause_s <= 2 * _FIRST_PAUSE_S:  # reported once: later failures are the same
-                self._tell(f"{registry.failure()}; it is started {again}")
-            self._registry_due_s = now + self._registry_pause_s
-            self._registry_pause_s = min(max(2 * self._registry_pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-        if now < self._registry_due_s:
+            if restarts.is_news:
+                self._tell(f"{registry.failure()}; it is started {restarts.again}")
+            restarts.postpone(now)
+        if restarts.is_waiting(now):
             return
-        self._registry_due_s = None
+        restarts.due_s = None
         try:
             registry.start()
         except UserError as error:  # its log cannot be written
             self._tell(str(error))
-            self._registry_due_s = time.monotonic() + self._registry_pause_s
+            restarts.due_s = time.monotonic() + restarts.pause_s
         self._write_state()
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         """The children that have not been found ended."""
         processes = [broker.process for broker in self._brokers]
-        if self._registry is not None and self._registry_due_s is None:
+        if self._registry is not None and self._registry_restarts.due_s is None:
             processes.append(self._registry.process)
-        if self._zookeeper is None or self._zookeeper_due_s is not None:
+        if self._zookeeper is None or self._zookeeper_restarts.due_s is not None:
             return processes
         return [*processes, self._zookeeper.process]
 
