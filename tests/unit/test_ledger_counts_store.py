@@ -38,7 +38,8 @@ def kept(
     log, found = TopicLog(topic, 60_000, runs, ends), Findings(topic)
     check_producers(found, log, Claims(), at_ms)
     buckets = verdicts(found, bucket_ms=60_000, now_ms=START_MS + 10**9, grace_ms=0)
-    return keep(home, log, buckets, at_ms, topic_id="abc", lost={3: [BucketRun(5, 6, START_MS)], 4: []})
+    lost = {3: [BucketRun(5, 6, START_MS)], 4: []}
+    return keep(home, log, buckets, at_ms, topic_id="abc", lost=lost, heard_ms=START_MS - 1)
 
 
 def commits(home: Home) -> list[str]:
@@ -58,6 +59,7 @@ def test_what_an_audit_keeps_is_what_the_next_one_goes_on_from(home: Home) -> No
     assert kept(home, "it's", {0: [BucketRun(0, 1, START_MS)]}) == 1
     before = counted_before(home, "clicks")
     assert (before.bucket_ms, before.runs, before.topic_id) == (60_000, RUNS, "abc")
+    assert before.heard_ms == START_MS - 1
     assert (before.bounds, before.lost) == ({0: (2, 9), 3: (0, 5)}, {3: [BucketRun(5, 6, START_MS)]})
     assert [(mark.at_ms, mark.ends) for mark in before.marks] == [(START_MS, {0: 9, 3: 5})]
     assert counted_before(home, "it's").runs == {0: [BucketRun(0, 1, START_MS)]}

@@ -91,7 +91,7 @@ class _Look:
     Attributes:
         log: What was counted before, and what came since.
         at_ms: When it was looked at.
-        mark_ms: The same, or the brokers' time where their clock is ahead.
+        heard_ms: The brokers' time of the newest counts that were read before; 0 where that is not known.
         topic_id: The topic's id; None where its brokers give none.
         lost: Offsets, by partition, that an earlier audit saw and that are behind the log's end now.
         notes: What could not be counted, a sentence each.
@@ -99,7 +99,7 @@ class _Look:
 
     log: TopicLog
     at_ms: int
-    mark_ms: int
+    heard_ms: int
     topic_id: str | None
     lost: Mapping[int, Sequence[BucketRun]]
     notes: Sequence[str]
@@ -209,7 +209,7 @@ class CountsAudit:
                 found.setdefault(names[name], []).append((facts, cluster, look))
         return found
 
-    def _look(self, cluster: KafkaCluster, topic: str, brokers_ms: int = 0) -> _Look:
+    def _look(self, cluster: KafkaCluster, topic: str, heard_ms: int = 0) -> _Look:
         before, topic_id = counted_before(self._home, topic), TopicIds(cluster).of(topic)
         at_ms = self._now_ms()
         if before.bucket_ms not in (None, self._bucket_ms):
@@ -224,7 +224,7 @@ class CountsAudit:
         notes: list[str] = []
         if is_another or (is_cut and topic_id is None):
             since_ms = before.marks[-1].at_ms if before.marks else 0
-            before = Counted(again=(since_ms, max(at_ms, brokers_ms)))
+            before = Counted(again=(before.heard_ms, max(at_ms, heard_ms)))
             notes.append(_MADE_AGAIN.format(topic, iso(since_ms * 1000), iso(at_ms * 1000)))
         bounds: dict[int, tuple[int, int, int]] = {}
         runs: dict[int, list[BucketRun]] = {}
@@ -255,7 +255,7 @@ class CountsAudit:
         log = TopicLog(
             topic, self._bucket_ms, runs, counted, before.marks, is_compacted, unseen, before.again
         )
-        return _Look(log, at_ms, max(at_ms, brokers_ms), topic_id, lost, notes)
+        return _Look(log, at_ms, heard_ms, topic_id, lost, notes)
 
     def _audit(
         self,
@@ -289,7 +289,16 @@ class CountsAudit:
         for table in tables.get(topic, ()):
             check_table(found, log, with_rows(self._home, topic, of_this_topic(table, log)))
         buckets = verdicts(found, bucket_ms=self._bucket_ms, now_ms=look.at_ms, grace_ms=self._grace_ms)
-        keep(self._home, log, buckets, look.mark_ms, topic_id=look.topic_id, lost=look.lost)
+        mark_ms = max(look.at_ms, look.heard_ms)  # where the brokers' clock is ahead
+        keep(
+            self._home,
+            log,
+            buckets,
+            mark_ms,
+            topic_id=look.topic_id,
+            lost=look.lost,
+            heard_ms=look.heard_ms,
+        )
         return TopicAudit(
             topic,
             self._bucket_ms,

@@ -37,7 +37,8 @@ class TopicLog:
         is_compacted: Whether older records of a key are removed, or may be: then one that is gone is nothing that is
             missing.
         unseen: Offsets among those that were looked at whose records had been removed by then, by partition.
-        again: Where the topic was deleted and made again, when the former one was looked at last, and this one first.
+        again: Where the topic was deleted and made again, up to when counts are of the former one, and when this
+            one was looked at first.
     """
 
     topic: str

@@ -64,7 +64,10 @@ class Counted:
         topic_id: The topic's id at the last time; None where its brokers gave none.
         lost: Records that an audit saw and that were behind the log's end at a later one, by partition.
         unseen: Offsets within the bounds whose records had been removed before an audit looked, by partition.
-        again: Where the topic was deleted and made again, when the former one was looked at last, and this one first.
+        again: Where the topic was deleted and made again, up to when counts are of the former one, by the brokers'
+            clock, and when this one was looked at first.
+        heard_ms: The brokers' time of the newest counts that the last audit had read before it looked; 0 where
+            that is not known.
     """
 
     bucket_ms: int | None = None
@@ -75,6 +78,7 @@ class Counted:
     lost: Mapping[int, Sequence[BucketRun]] = field(default_factory=dict)
     unseen: Mapping[int, Stretches] = field(default_factory=dict)
     again: tuple[int, int] | None = None
+    heard_ms: int = 0
 
 
 def counted_before(home: Home, topic: str) -> Counted:
@@ -110,6 +114,7 @@ def counted_before(home: Home, topic: str) -> Counted:
             for partition, of_it in newest["unseen"].items()
         },
         None if newest["again"] is None else (newest["again"][0], newest["again"][1]),
+        newest["heard_ms"],
     )
 
 
@@ -149,6 +154,7 @@ def keep(
     *,
     topic_id: str | None = None,
     lost: Mapping[int, Sequence[BucketRun]] | None = None,
+    heard_ms: int = 0,
 ) -> int:
     """Writes what was counted and found of a topic; returns how many buckets were written.
 
@@ -159,6 +165,7 @@ def keep(
         at_ms: When the log was read.
         topic_id: The topic's id; None where its brokers give none.
         lost: Records that an audit saw and that are behind the log's end now, by partition.
+        heard_ms: The brokers' time of the newest counts that were read before; 0 where that is not known.
 
     Raises:
         UnavailableError: Another audit of the same topic wrote at the same time.
@@ -170,7 +177,7 @@ def keep(
         stored = dataset_of(path).to_table(filter=pc.field("topic") == log.topic).to_pylist()
     first = _first_change(stored, rows)
     counted = {"format": _FORMAT, "topic": log.topic, "bucket_ms": log.bucket_ms, "at_ms": at_ms}
-    counted["topic_id"] = topic_id
+    counted["topic_id"], counted["heard_ms"] = topic_id, heard_ms
     counted["lost"] = {
         str(partition): [(run.start, run.end, run.bucket_start_ms) for run in runs]
         for partition, runs in (lost or {}).items()
