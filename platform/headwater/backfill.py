@@ -19,11 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pyspark.sql import SparkSession
-
 from headwater.home import home_folder
-from headwater.running.clusters import Clusters, reads_default
-from headwater.running.environment import one_job, open_environment, record_source
+from headwater.running.clusters import reads_default
+from headwater.running.environment import one_job, program_context
 from headwater_streams import backfill as _backfill
 from headwater_streams.backfill import (
     BackfillError,
@@ -282,25 +280,11 @@ def _home(home: _PATH) -> Home:
 
 def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) -> StageContext:
     """The session, the home and the brokers; brokers are required where a job's topics are read."""
-    where, spark = _home(home), _session()
-    needs_broker = reads is not None and reads_default(reads)
-    if spark is None:
-        name = "headwater backfill"
-        return open_environment(where.root, bootstrap, app_name=name, needs_broker=needs_broker).context
-    clusters = Clusters(where.root, bootstrap)
-    if needs_broker:
-        clusters.require_default()
-    return StageContext(spark, where, record_source(clusters.of, where.root, spark))
-
-
-def _session() -> SparkSession | None:
-    """The session of the program or the notebook.
-
-    It is not the active session. PySpark makes active, in all threads, the session in which a frame was last made. A
-    frame made in a batch makes the query's session active: a copy with the query's own settings, which would leave the
-    last windows open.
-    """
-    return SparkSession.builder.getOrCreate() if SparkSession.getActiveSession() is not None else None
+    needs_broker, jobs = reads is not None and reads_default(reads), [reads] if reads is not None else []
+    root = _home(home).root
+    return program_context(
+        root, bootstrap, app_name="headwater backfill", needs_broker=needs_broker, jobs=jobs
+    )
 
 
 def _id_of(planned: Planned) -> str:

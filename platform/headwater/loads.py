@@ -4,17 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from headwater.home import home_folder
-from headwater.running.clusters import Clusters
-from headwater.running.environment import one_job, open_environment, record_source
+from headwater.running.environment import one_job, program_context
 from headwater.running.loads import LoadBounds, LoadReport, load_range
 from headwater_streams.plan.job import Job, bind
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.loading import LoadProgress
 from headwater_streams.runtime.loading.planning import CHUNK_BYTES, TASK_BYTES
-from headwater_streams.storage.home import Home
 
 __all__ = ["LoadReport", "load"]
 
@@ -76,9 +72,4 @@ def load(
 
 
 def _context(home: Path, bootstrap: str | None, loading: Job) -> StageContext:
-    if SparkSession.getActiveSession() is None:
-        return open_environment(home, bootstrap, app_name="headwater load", jobs=[loading]).context
-    spark = SparkSession.builder.getOrCreate()
-    return StageContext(
-        spark, Home(home.resolve()), record_source(Clusters(home, bootstrap).with_brokers, home, spark)
-    )
+    return program_context(home, bootstrap, app_name="headwater load", needs_broker=True, jobs=[loading])

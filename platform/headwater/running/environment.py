@@ -80,11 +80,7 @@ def open_environment(
     Raises:
         UserError: No broker is named and no stack runs, or `client` is wrong; Java or a jar is missing.
     """
-    _name_registry(home)
-    clusters = Clusters(home, bootstrap)
-    if needs_broker and all_need_default(jobs):
-        clusters.require_default()
-    named = clusters.with_brokers if needs_broker else clusters.of
+    clusters, named = _reached(home, bootstrap, jobs, needs_broker=needs_broker)
     try:
         address = clusters.default.bootstrap
     except UsageError:  # the job that needs it gets the error
@@ -95,6 +91,37 @@ def open_environment(
     spark = spark_session(home, app_name=app_name, master=master, modules=beside, is_brief=is_brief)
     context = StageContext(spark, Home(home.resolve()), record_source(named, home, spark))
     return JobEnvironment(context, lease_factory(home, zookeeper, clusters.of), address)
+
+
+def program_context(
+    home: Path, bootstrap: str | None, *, app_name: str, needs_broker: bool, jobs: Sequence[Job] = ()
+) -> StageContext:
+    """The context of a call from Python: of the program's own session; without one it starts one and leaves it open.
+
+    The program's session is not the active one. PySpark makes active, in all threads, the session in which a frame was
+    last made. A frame made in a batch makes the query's session active: a copy with the query's own settings, which
+    would leave the last windows open. For the arguments and errors see `open_environment`.
+    """
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None:
+        return open_environment(
+            home, bootstrap, app_name=app_name, needs_broker=needs_broker, jobs=jobs
+        ).context
+    _, named = _reached(home, bootstrap, jobs, needs_broker=needs_broker)
+    spark = SparkSession.builder.getOrCreate()
+    return StageContext(spark, Home(home.resolve()), record_source(named, home, spark))
+
+
+def _reached(
+    home: Path, bootstrap: str | None, jobs: Sequence[Job], *, needs_broker: bool
+) -> tuple[Clusters, Callable[[str], KafkaCluster]]:
+    """The clusters, and by what a job gets one of them; the registry is named to jobs that ask it."""
+    _name_registry(home)
+    clusters = Clusters(home, bootstrap)
+    if needs_broker and all_need_default(jobs):
+        clusters.require_default()
+    return clusters, clusters.with_brokers if needs_broker else clusters.of
 
 
 def _name_registry(home: Path) -> None:
