@@ -28,6 +28,7 @@ def counts(
     home: Path | str | None = None,
     bootstrap: str | None = None,
     mirrors: Sequence[str] = (),
+    whole: bool = False,
 ) -> list[TopicAudit]:
     """Compares topics with what their producers counted and with what tables hold, and keeps it in `audit.counts`.
 
@@ -39,6 +40,8 @@ def counts(
         bootstrap: The brokers, or a cluster of the settings; by default those of the home's running stack.
         mirrors: Clusters that topics are mirrored into, by their names in the settings or as brokers; their topics are
             audited, too.
+        whole: Whether topics are read from their beginning, and not from where the last audit ended: that finds what
+            was lost since.
 
     Raises:
         JobDefinitionError: `bucket` or `grace` is no duration.
@@ -56,5 +59,6 @@ def counts(
         grace_ms=round(parse_duration(grace).total_seconds() * 1000),
         now_ms=lambda: round(time.time() * 1000),
         mirrors=[clusters.of_mirror(each) for each in mirrors],
+        whole=whole,
     )
     return audit.run(topics)

@@ -1,6 +1,7 @@
 """`headwater audit --counts` over our broker, real producers and tables at rest: each fault is named, without Spark."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,49 @@ def test_audit_of_counts_says_what_was_removed_before_it_looked(
     found = audit_one(home, running)
     assert found.notes == ("clicks 0: offsets [5, 8) were removed before they were counted",)
     assert found.ok
+
+
+def test_audit_of_counts_names_what_a_log_has_lost_in_its_middle(tmp_path: Path) -> None:
+    home, data = Home(tmp_path / "home"), tmp_path / "data"
+    log, properties = data / "clicks-0" / f"{0:020}.log", {"num.partitions": "1"}
+    with broker(data, properties=properties) as running:
+        send(running, range(10))
+        size = log.stat().st_size
+        send(running, range(10, 30), "web-2")
+        assert words(audit_one(home, running)) == ["complete"] * 3
+    kept = log.read_bytes()
+    os.truncate(log, size)
+    with broker(data, properties=properties) as running:
+        send(running, range(30, 40), "web-3")  # they stand behind what is lost
+        first = audit_one(Home(tmp_path / "first"), running)
+        assert words(first) == ["complete", "missing 10", "missing 10", "complete"]
+        assert first.findings[0].endswith("are missing at broker (web-2): offsets clicks 0 [10, 20)")
+        assert first.notes[0].startswith("clicks 0: the brokers have lost offsets [10, 30)")
+        assert words(audit_one(home, running)) == ["complete"] * 4  # it goes on where the last one ended
+        assert audit_one(home, running, whole=True).findings == first.findings
+        assert audit_one(home, running).findings == first.findings
+    log.write_bytes(kept)
+    with broker(data, properties=properties) as running:
+        found = audit_one(home, running, whole=True)
+        assert (words(found), found.findings) == (["complete"] * 4, ())
+
+
+def test_audit_of_counts_remembers_what_was_lost_of_records_that_nobody_counted(tmp_path: Path) -> None:
+    home, data = Home(tmp_path / "home"), tmp_path / "data"
+    log, properties = data / "clicks-0" / f"{0:020}.log", {"num.partitions": "1"}
+    with broker(data, properties=properties) as running:
+        send_uncounted(running, {n: b"%d" % n for n in range(10)})
+        size = log.stat().st_size
+        send_uncounted(running, {n: b"%d" % n for n in range(10, 20)})
+        assert words(audit_one(home, running)) == ["complete"] * 2
+    kept = log.read_bytes()
+    os.truncate(log, size)
+    with broker(data, properties=properties) as running:
+        for whole in (True, False, True):
+            assert words(audit_one(home, running, whole=whole)) == ["complete", "missing 10"]
+    log.write_bytes(kept)
+    with broker(data, properties=properties) as running:
+        assert words(audit_one(home, running, whole=True)) == ["complete"] * 2
 
 
 def test_audit_of_counts_passes_over_what_is_no_count(running: RunningBroker, tmp_path: Path) -> None:

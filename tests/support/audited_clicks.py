@@ -120,6 +120,7 @@ def audit(
     now_ms: int = LATER_MS,
     mirrors: Sequence[KafkaCluster] = (),
     topics: Sequence[str] = ("clicks",),
+    whole: bool = False,
 ) -> list[TopicAudit]:
     """What an audit says of each topic, by default at a time at which no bucket is open any more."""
     return CountsAudit(
@@ -129,12 +130,15 @@ def audit(
         grace_ms=MINUTE_MS,
         now_ms=lambda: now_ms,
         mirrors=mirrors,
+        whole=whole,
     ).run(topics)
 
 
-def audit_one(home: Home, running: RunningBroker, *, now_ms: int = LATER_MS) -> TopicAudit:
+def audit_one(
+    home: Home, running: RunningBroker, *, now_ms: int = LATER_MS, whole: bool = False
+) -> TopicAudit:
     """What an audit says of the clicks."""
-    (found,) = audit(home, running, now_ms=now_ms)
+    (found,) = audit(home, running, now_ms=now_ms, whole=whole)
     return found
 
 

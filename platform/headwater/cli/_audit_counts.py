@@ -28,6 +28,7 @@ def audit_counts(
     bucket: str | None,
     grace: str | None,
     mirrors: Sequence[str],
+    whole: bool,
     every: bool,
     as_json: bool,
 ) -> None:
@@ -40,6 +41,7 @@ def audit_counts(
         bucket: How wide a bucket is, as it was typed.
         grace: How long after its end a bucket is open, as it was typed.
         mirrors: Clusters that topics are mirrored into.
+        whole: Whether topics are read from their beginning.
         every: Whether each bucket is printed.
         as_json: Whether JSON is printed.
 
@@ -57,6 +59,7 @@ def audit_counts(
             home=home,
             bootstrap=bootstrap,
             mirrors=mirrors,
+            whole=whole,
         )
     except JobDefinitionError as error:
         raise UsageError(str(error)) from error

@@ -59,6 +59,13 @@ def audit(
             help="What topics are mirrored into: brokers, or a [cluster.NAME] of the settings. May be repeated.",
         ),
     ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Read topics from their beginning, not from where the last audit ended: finds what was lost since.",
+        ),
+    ] = False,
     every_bucket: Annotated[
         bool, typer.Option("--all", help="Print each bucket, not only those that are not complete.")
     ] = False,
@@ -84,6 +91,7 @@ def audit(
       headwater audit --counts
       headwater audit --counts departures --all
       headwater audit --counts --mirror east
+      headwater audit --counts --whole
     """
     if counts:
         from headwater.cli._audit_counts import audit_counts
@@ -95,13 +103,14 @@ def audit(
             bucket=bucket,
             grace=grace,
             mirrors=mirrors or [],
+            whole=whole,
             every=every_bucket,
             as_json=json_output,
         )
         return
-    if bucket or grace or every_bucket or bootstrap or mirrors:
+    if bucket or grace or whole or every_bucket or bootstrap or mirrors:
         raise UsageError(
-            "--bucket, --grace, --mirror, --all and --bootstrap belong to --counts: add it, or leave them out"
+            "--bucket, --grace, --mirror, --whole, --all and --bootstrap belong to --counts: add it, or leave them out"
         )
     from headwater_streams.ledger.audit import audit_home, removed_tables
     from headwater_streams.storage.home import Home

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.errors import UsageError
-from headwater.running.counts_topic import CountsTopic, of_topic, shown_id
+from headwater.running.counts_topic import CountsTopic, hole, of_topic, shown_id
 from headwater_client.events import COUNTS_TOPIC
 from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.base.moments import iso
@@ -26,7 +26,7 @@ from headwater_streams.ledger.counts import (
 )
 from headwater_streams.ledger.counts.at_rest import tables_by_topic, with_rows
 from headwater_streams.ledger.counts.store import Counted, counted_before, keep
-from headwater_streams.ledger.counts.stretches import Stretches, merged
+from headwater_streams.ledger.counts.stretches import Stretches, merged, minus
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.mirror_reader import MirrorReader
 from headwater_streams.sources.time_buckets import read_repeats, read_runs
@@ -93,7 +93,7 @@ class _Look:
         at_ms: When it was looked at.
         heard_ms: The brokers' time of the newest counts that were read before; 0 where that is not known.
         topic_id: The topic's id; None where its brokers give none.
-        lost: Offsets, by partition, that an earlier audit saw and that are behind the log's end now.
+        lost: Offsets, by partition, that an earlier audit saw and that are not in the log now.
         notes: What could not be counted, a sentence each.
     """
 
@@ -115,6 +115,7 @@ class CountsAudit:
         grace_ms: How long after its end a bucket counts as open.
         now_ms: The time.
         mirrors: Clusters that topics are mirrored into; each has a name.
+        whole: Whether topics are read from their beginning, and not from where the last audit ended.
     """
 
     def __init__(
@@ -126,8 +127,9 @@ class CountsAudit:
         grace_ms: int,
         now_ms: Callable[[], int],
         mirrors: Sequence[KafkaCluster] = (),
+        whole: bool = False,
     ) -> None:
-        self._home, self._cluster, self._mirrors = home, cluster, mirrors
+        self._home, self._cluster, self._mirrors, self._whole = home, cluster, mirrors, whole
         self._bucket_ms, self._grace_ms, self._now_ms = bucket_ms, grace_ms, now_ms
 
     def run(self, topics: Sequence[str] = ()) -> list[TopicAudit]:
@@ -243,15 +245,27 @@ class CountsAudit:
                 unseen[partition] = merged([*unseen[partition], (end, low)])
                 end = low
             bounds[partition] = (start, end, high)
-        new = {partition: (end, high) for partition, (_, end, high) in bounds.items()}
-        more, read_until = read_runs(cluster, topic, new, self._bucket_ms)
-        for partition, of_it in more.items():
-            runs[partition] = _joined([*runs[partition], *of_it])
-        counted = {partition: (start, read_until[partition]) for partition, (start, _, _) in bounds.items()}
+        new = {
+            partition: (there[partition][0] if self._whole else end, high)
+            for partition, (_, end, high) in bounds.items()
+        }
         settings = topic_settings(cluster, topic)
         if not settings:
             notes.append(_NO_SETTINGS.format(topic))
         is_compacted = not settings or "compact" in settings.get("cleanup.policy", "")
+        gaps: dict[int, list[tuple[int, int]]] = {}
+        more, read_until = read_runs(cluster, topic, new, self._bucket_ms, lost=gaps)
+        for partition, pairs in sorted(gaps.items()):
+            notes += [hole(topic, partition, start, end) for start, end in pairs]
+        for partition, of_it in more.items():
+            runs[partition], again = _cut(runs[partition], new[partition][0])
+            read, known = [(run.start, run.end) for run in of_it], [(run.start, run.end) for run in again]
+            # A file that was restored brings back what the last audit lacked; behind its end offsets are given anew.
+            lacked = minus(minus(read, known), [(bounds[partition][1], new[partition][1])])
+            gone = [] if is_compacted else _less(again, read)
+            lost[partition] = _joined([*_less(lost[partition], lacked), *gone])
+            runs[partition] = _joined([*runs[partition], *of_it])
+        counted = {partition: (start, read_until[partition]) for partition, (start, _, _) in bounds.items()}
         log = TopicLog(
             topic, self._bucket_ms, runs, counted, before.marks, is_compacted, unseen, before.again
         )
@@ -327,6 +341,15 @@ def _cut(runs: Sequence[BucketRun], end: int) -> tuple[list[BucketRun], list[Buc
     """The runs before an offset, and those from there on."""
     before = [replace(run, end=min(run.end, end)) for run in runs if run.start < end]
     return before, [replace(run, start=max(run.start, end)) for run in runs if run.end > end]
+
+
+def _less(runs: Sequence[BucketRun], pairs: Stretches) -> list[BucketRun]:
+    """The runs without some offsets."""
+    return [
+        replace(run, start=start, end=end)
+        for run in runs
+        for start, end in minus([(run.start, run.end)], pairs)
+    ]
 
 
 def _joined(runs: Sequence[BucketRun]) -> list[BucketRun]:

@@ -56,9 +56,11 @@ class CountsTopic:
             for partition, (start, end) in partitions(self._cluster, self._topic).items()
         }
         self._next |= {partition: end for partition, (_, end) in bounds.items()}
-        for message in records_of(self._cluster, self._topic, bounds, ends=self._next):
+        lost: dict[int, list[tuple[int, int]]] = {}
+        for message in records_of(self._cluster, self._topic, bounds, ends=self._next, lost=lost):
             if message.value() is not None:
                 self._take(message.value(), message.partition(), message.offset(), *message.timestamp())
+        self.broken += [hole(self._topic, partition, *each) for partition in lost for each in lost[partition]]
 
     def topics(self) -> set[str]:
         """The topics that somebody counted."""
@@ -113,6 +115,14 @@ class CountsTopic:
         # Where partitions were added, a key was of another one before.
         if known is None or known[1] == partition or known[2] <= at_ms:
             self._newest[event.key] = event, partition, at_ms, is_stamped
+
+
+def hole(topic: str, partition: int, start: int, end: int) -> str:
+    """What is said of offsets that the brokers have lost."""
+    return (
+        f"{topic} {partition}: the brokers have lost offsets [{start}, {end}): a file of the log is gone or short, and "
+        "headwater doctor names it, on the brokers' machine"
+    )
 
 
 def of_topic(appended: Sequence[Appended], topic: str, topic_id: str | None) -> list[Appended]:

@@ -37,6 +37,7 @@ def read_runs(
     bounds: Bounds,
     bucket_ms: int,
     reading: Mapping[str, str] | None = None,
+    lost: dict[int, list[tuple[int, int]]] | None = None,
 ) -> tuple[dict[int, list[BucketRun]], dict[int, int]]:
     """The runs of a topic's records, by partition, and up to which offset each partition was read.
 
@@ -49,6 +50,7 @@ def read_runs(
         bounds: Which offsets.
         bucket_ms: How wide a bucket is.
         reading: Further settings of the consumer.
+        lost: As for `records_of`.
 
     Raises:
         RefusedError: The brokers and this client do not come together, or it may not read the topic.
@@ -57,7 +59,7 @@ def read_runs(
     runs: dict[int, list[BucketRun]] = {partition: [] for partition in bounds}
     ends = {partition: end for partition, (_, end) in bounds.items()}
     last: dict[int, tuple[int, int, int]] = {}  # what is no run yet: start, end and bucket
-    for message in records_of(cluster, topic, bounds, reading, ends):
+    for message in records_of(cluster, topic, bounds, reading, ends, lost):
         partition, offset, time_ms = message.partition(), message.offset(), message.timestamp()[1]
         start, end, bucket = last.get(partition, (offset, offset, bucket_of(time_ms, bucket_ms)))
         if end != offset or not bucket <= time_ms < bucket + bucket_ms:
@@ -136,8 +138,9 @@ def records_of(
     bounds: Bounds,
     reading: Mapping[str, str] | None = None,
     ends: dict[int, int] | None = None,
+    lost: dict[int, list[tuple[int, int]]] | None = None,
 ) -> Iterator[Message]:
-    """The records of some ranges of a topic, those of a partition in order.
+    """The records of some ranges of a topic, those of a partition in order; offsets that a broker lost are passed over.
 
     Args:
         cluster: The cluster.
@@ -145,6 +148,7 @@ def records_of(
         bounds: Which offsets.
         reading: Further settings of the consumer.
         ends: Gets where a partition ended that ended before its range.
+        lost: Gets the offsets that the brokers say they have lost.
 
     Raises:
         RefusedError: As for `read_runs`.
@@ -170,7 +174,19 @@ def records_of(
             for message in messages:
                 partition = message.partition()
                 if message.error() is not None:
-                    if _is_end(cluster, topic, message) and partition in left:
+                    if message.error().code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
+                        if partition not in left:
+                            continue
+                        gap = _gap(consumer, cluster, topic, message)
+                        if lost is not None:
+                            lost.setdefault(partition, []).append((gap[0], min(gap[1], left[partition])))
+                        if gap[1] >= left[partition]:
+                            del left[partition]
+                        else:
+                            at = TopicPartition(bare, partition, gap[1])
+                            consumer.incremental_unassign([at])
+                            consumer.incremental_assign([at])
+                    elif _is_end(cluster, topic, message) and partition in left:
                         end = left.pop(partition)
                         if ends is not None:
                             ends[partition] = min(end, max(message.offset(), bounds[partition][0]))
@@ -179,6 +195,22 @@ def records_of(
                         yield message
                     if message.offset() + 1 >= left[partition]:
                         del left[partition]
+
+
+def _gap(consumer: Consumer, cluster: KafkaCluster, topic: str, message: Message) -> tuple[int, int]:
+    """The offsets that a partition has lost, of an error that says that one of them is out of range.
+
+    Raises:
+        UnavailableError: It has lost none; they were removed meanwhile.
+    """
+    at, offset = TopicPartition(cluster.bare(topic), message.partition()), message.offset()
+    # A broker of ours that has lost an offset says for once that its log begins behind the gap.
+    behind, begin = (consumer.get_watermark_offsets(at, timeout=_SILENCE_S)[0] for _ in range(2))
+    if begin <= offset < behind:
+        return offset, behind
+    raise UnavailableError(
+        f"{topic} {message.partition()}: offset {offset} was removed while it was read; run this again"
+    )
 
 
 def _is_end(cluster: KafkaCluster, topic: str, message: Message) -> bool:
