@@ -587,6 +587,21 @@ def test_mirror_that_waits_for_an_open_transaction_says_so(
     assert state() == "stopped"
 
 
+def test_mirror_that_waits_for_a_cluster_is_not_up_to_date(east: RunningBroker, tmp_path: Path) -> None:
+    def state() -> str:
+        (row,) = mirror_rows(saved_mirrors(tmp_path)) or [[""]]
+        return str(row[-1])
+
+    with broker(tmp_path / "west") as west:
+        make_topic(west.bootstrap, "orders")
+        mirror_once(west.bootstrap, east.bootstrap)
+    with RunningMirror(west.bootstrap, east.bootstrap, status_folder=mirror_folder(tmp_path)):
+        for _ in range(2):
+            with broker(tmp_path / "west", port=west.port):
+                until(lambda: state() == "up to date")
+            until(lambda: state().startswith("waits: ") and west.bootstrap in state())
+
+
 def test_mirror_forgets_the_runs_of_what_expired_at_the_target(
     west: RunningBroker, east: RunningBroker
 ) -> None:

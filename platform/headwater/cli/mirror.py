@@ -131,6 +131,12 @@ def mirror(
         once=once,
         status_folder=mirror_folder(home),
     )
+    if not once and not json_output:
+        print_line(
+            f"mirrors {from_cluster.bootstrap} into {to_cluster.bootstrap} until it is stopped; "
+            "headwater mirror --status shows how far it is",
+            flush=True,
+        )
     with stop_requested() as stop:
         report = _Reporter().report if json_output and not once else lambda _: None
         done = Mirror(from_cluster, to_cluster, options, stop=stop, tell=_tell, report=report).run()

@@ -56,7 +56,12 @@ Seen = Callable[[Place, Outgoing], None]
 
 
 class Lane:
-    """A thread that copies what is assigned to it until it is stopped."""
+    """A thread that copies what is assigned to it until it is stopped.
+
+    Attributes:
+        failure: What ended it.
+        away: Which cluster it waits for, as a sentence; empty where both answer.
+    """
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class Lane:
         """
         self.work = Work()
         self.failure: Exception | None = None
+        self.away = ""
         self._source, self._target = End(source), End(target)
         self._mirror, self._keeper = mirror, keeper
         self._stop, self._tell, self._seen = stop, tell, seen
@@ -101,20 +107,20 @@ class Lane:
         self._thread.join()
 
     def _run(self) -> None:
-        pause_s, away = _FIRST_PAUSE_S, ""
+        pause_s = _FIRST_PAUSE_S
         while not self._stop.is_set():
             try:
                 self._look()
                 if not self._turn():
                     self._stop.wait(_FIRST_PAUSE_S)
-                if away:
-                    self._tell(f"{away}: it is back, the mirror goes on")
-                pause_s, away = _FIRST_PAUSE_S, ""
+                if self.away:
+                    self._tell(f"{self.away}: it is back, the mirror goes on")
+                pause_s, self.away = _FIRST_PAUSE_S, ""
             except (AwayError, KafkaException) as error:
                 text = text_of_error(error)
-                if not away:
+                if not self.away:
                     self._tell(f"{text}; the mirror waits for it")
-                away = text
+                self.away = text
                 self._begin_anew()
                 self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -211,6 +211,7 @@ class Mirror:
             "at_ms": int(time.time() * 1000),
             "ended": self._has_ended.is_set(),
             "refused": self._refused,
+            "away": next((lane.away for lane in [*self._lanes.values()] if lane.away), ""),
             "topics": [
                 {
                     "topic": topic,

@@ -69,6 +69,8 @@ def _state(mirror: dict[str, Any], topic: dict[str, Any]) -> str:
         return "stopped"
     if any(partition["halted"] for partition in topic["partitions"]):
         return "halted"
+    if mirror.get("away"):  # what it saved last of the lag is of before that
+        return f"waits: {mirror['away']}"
     if topic["lag"]:
         return "behind"
     return "waits for an open transaction" if topic["open"] else "up to date"
