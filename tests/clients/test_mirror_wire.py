@@ -498,6 +498,8 @@ def test_mirror_of_topics_that_are_released_ends_and_they_are_mirrored_back(
     (released,) = release(target, Choice((re.compile("clicks"),)))
     assert (released.name, released.released) == ("clicks", {0: 100})
     assert release(target, Choice((re.compile("clicks"),))) == []
+    again = headwater("mirror", "--release", "--to", east.bootstrap, "--topics", "clicks")
+    assert again.stdout == f"all topics of {east.bootstrap} that match are released already\n"
     send(east.bootstrap, "clicks", range(100, 110))
     send(west.bootstrap, "orders", range(100, 110))
     with pytest.raises(MirrorError, match=r"clicks at the target was released"):

@@ -172,10 +172,11 @@ def _release(cluster: KafkaCluster, choice: "Choice", json_output: bool) -> None
     if json_output:
         print_json(described(released))
         return
+    if not released:
+        print_line(f"all topics of {cluster.bootstrap} that match are released already")
+        return
     names = ", ".join(each.name for each in released)
-    print_line(
-        f"released {quantity(len(released), 'topic')} of {cluster.bootstrap}{f': {names}' if names else ''}"
-    )
+    print_line(f"released {quantity(len(released), 'topic')} of {cluster.bootstrap}: {names}")
 
 
 def _print_status(home: Path, json_output: bool) -> None:
