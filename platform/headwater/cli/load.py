@@ -77,8 +77,8 @@ def load(
 
     \b
     Examples:
-      headwater load flights --job delays.py:flights --into history.flights
-      headwater load flights --job delays.py:flights --from 2013-01-01 --to 2013-02-01 --into parquet:january
+      headwater load clicks --job jobs/clicks.py:keep_clicks --into history.clicks
+      headwater load clicks --job jobs/clicks.py:keep_clicks --from 2024-01-01 --to 2024-02-01 --into parquet:january
     """
     from headwater.running.environment import one_job, open_environment
     from headwater.running.loads import LoadBounds, load_range
