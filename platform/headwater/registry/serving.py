@@ -17,6 +17,9 @@ from headwater.registry.store import TOPIC, TopicStore
 
 DEFAULT_PORT = 8081
 _STOP_TIMEOUT_S = 5
+_KEEP_ALIVE_S = 120
+"""Longer than clients keep a connection that they do not use (Go's and Rust's 90 s, .NET's 60 s), so that they are who
+closes it: what is sent in the moment in which the registry does is lost, and not every client sends a POST again."""
 
 
 @contextmanager
@@ -81,6 +84,7 @@ def _served(service: Service, listener: socket.socket, guard: Guard) -> Iterator
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         ssl_certfile=guard.certificate,
         ssl_keyfile=guard.key,
     )
@@ -98,7 +102,8 @@ def _served(service: Service, listener: socket.socket, guard: Guard) -> Iterator
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol: asyncio sets TCP_NODELAY on such alone, and an answer of two writes waits 40 ms without it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
