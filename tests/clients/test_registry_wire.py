@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -55,3 +56,64 @@ def test_a_connection_outlives_the_five_seconds_that_clients_keep_one(address: t
             connection.request("GET", "/subjects")
             assert connection.getresponse().read().startswith(b"[")
             time.sleep(pause_s)
+
+
+def asked(
+    address: tuple[str, int], method: str, path: str, body: object = None, **headers: str
+) -> tuple[int, str | None, str]:
+    """The status, the media type and the text of an answer."""
+    with closing(http.client.HTTPConnection(*address, timeout=20)) as connection:
+        sent = None if body is None else json.dumps(body)
+        connection.request(
+            method, path, sent, {name.replace("_", "-"): value for name, value in headers.items()}
+        )
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("content-type"), answer.read().decode()
+
+
+def test_the_text_of_a_schema_alone_is_not_quoted(address: tuple[str, int]) -> None:
+    """A client takes the body for the schema: of Protobuf it got a text of JSON, with its quotation marks."""
+    text = 'syntax = "proto3";\n\nmessage Pie {\n  string a = 1;\n}\n'
+    registered = asked(address, "POST", "/subjects/pie/versions", {"schema": text, "schemaType": "PROTOBUF"})
+    number = json.loads(registered[2])["id"]
+    for path in ("/subjects/pie/versions/latest/schema", f"/schemas/ids/{number}/schema"):
+        assert asked(address, "GET", path)[2] == text
+    words = '{"title":"Zürich","type":"object"}'
+    asked(address, "POST", "/subjects/words/versions", {"schema": words, "schemaType": "JSON"})
+    assert asked(address, "GET", "/subjects/words/versions/1/schema")[2] == words
+
+
+@pytest.mark.parametrize(
+    ("accepted", "kind"),
+    [
+        ("", "application/vnd.schemaregistry.v1+json"),
+        ("*/*", "application/vnd.schemaregistry.v1+json"),
+        ("application/json, text/plain, */*", "application/vnd.schemaregistry.v1+json"),
+        ("application/json", "application/json"),
+        ("Application/JSON; charset=utf-8", "application/json"),
+        ("application/vnd.schemaregistry+json, application/json", "application/vnd.schemaregistry+json"),
+        (
+            "application/json, application/vnd.schemaregistry.v1+json; q=0.5",
+            "application/vnd.schemaregistry.v1+json",
+        ),
+    ],
+)
+def test_the_media_type_is_one_that_was_asked_for(accepted: str, kind: str, address: tuple[str, int]) -> None:
+    assert asked(address, "GET", "/subjects", Accept=accepted)[:2] == (200, kind)
+    assert asked(address, "GET", "/nothing", Accept=accepted)[:2] == (404, kind)
+
+
+def test_a_context_that_is_deleted_has_no_answer_and_the_connection_goes_on(address: tuple[str, int]) -> None:
+    with closing(http.client.HTTPConnection(*address, timeout=20)) as connection:
+        for method, path, body in (
+            ("POST", "/subjects/:.gone:s/versions", '{"schema":"\\"int\\""}'),
+            ("DELETE", "/subjects/:.gone:s", None),
+            ("DELETE", "/subjects/:.gone:s?permanent=true", None),
+            ("DELETE", "/contexts/.gone", None),
+            ("GET", "/contexts", None),
+        ):
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            assert (answer.status, bool(answer.read())) == (
+                (204, False) if path == "/contexts/.gone" else (200, True)
+            )

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
 
@@ -304,17 +305,6 @@ def test_a_context_has_ids_references_and_settings_of_its_own() -> None:
     assert settings.set_mode(state, ":.app:", "IMPORT").answer == "IMPORT"
 
 
-def test_what_another_registry_deletes_softly_keeps_its_settings() -> None:
-    state = State()
-    register(state, "s", PLAIN)
-    carry_out(state, settings.set_config(state, "s", {"compatibility": "FULL"}))
-    deleted = decisions.delete_subject(state, "s", permanent=False)
-    state.apply(deleted.records[0])  # alone, as Confluent's registry of version 8 writes it
-    assert settings.level_of(state, "s") == "FULL"
-    carry_out(state, decisions.delete_subject(state, "s", permanent=True))
-    assert settings.level_of(state, "s") == "BACKWARD"
-
-
 def test_deleting_softly_keeps_the_id_and_for_good_does_not() -> None:
     state = State()
     register(state, "s", PLAIN)
@@ -327,37 +317,44 @@ def test_deleting_softly_keeps_the_id_and_for_good_does_not() -> None:
     with refused(40406):
         decisions.delete_version(state, "s", "2", permanent=False)
     assert state.by_id(second.id) is not None
-    assert register(state, "s", wider(',"default":0')).version == 3
+    # It comes back as another version, as which it is not deleted.
+    assert register(state, "s", wider(',"default":0')) == replace(second, version=3)
+    assert [each.version for each in state.all("s")] == [1, 3]
     assert carry_out(state, decisions.delete_subject(state, "s", permanent=False)) == [1, 3]
     with refused(40404):
         decisions.delete_subject(state, "s", permanent=False)
     with refused(40401):
         decisions.version(state, "s", "latest")
-    assert carry_out(state, decisions.delete_subject(state, "s", permanent=True)) == [1, 2, 3]
+    assert carry_out(state, decisions.delete_subject(state, "s", permanent=True)) == [1, 3]
     assert state.by_id(1) is None
     assert register(state, "s", PLAIN).id == 3  # 1 and 2 may stand in records
 
 
+def test_a_version_that_was_deleted_softly_and_is_used_stays_when_it_comes_back() -> None:
+    state = State()
+    register(state, "s", PLAIN)
+    uses = '{"type":"record","name":"S","fields":[{"name":"r","type":"R"}]}'
+    register(state, "u", uses, Reference(name="R", subject="s", version=1))
+    for subject in ("u", "s"):
+        carry_out(state, decisions.delete_subject(state, subject, permanent=False))
+    assert register(state, "s", PLAIN).version == 2
+    assert [each.version for each in state.all("s")] == [1, 2]
+
+
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_subject_without_versions_has_no_settings_of_its_own(whole: bool) -> None:
+def test_a_subject_keeps_its_settings_until_it_is_deleted_for_good(whole: bool) -> None:
     state = State()
     for text in (PLAIN, wider(',"default":0')):
         register(state, "s", text)
     carry_out(state, settings.set_config(state, "s", {"compatibility": "FULL"}))
     carry_out(state, settings.set_mode(state, "s", "READWRITE"))
-    if whole:
-        change = decisions.delete_subject(state, "s", permanent=False)
-        carry_out(state, change)
-        # Another registry of the topic reads it of these records.
-        assert [type(each.key).__name__ for each in change.records] == [
-            "DeleteSubjectKey",
-            "ConfigKey",
-            "ModeKey",
-        ]
-    else:
-        carry_out(state, decisions.delete_version(state, "s", "1", permanent=False))
+    for permanent in (False, True):
         assert settings.level_of(state, "s") == "FULL"
-        carry_out(state, decisions.delete_version(state, "s", "2", permanent=False))
+        if whole:
+            carry_out(state, decisions.delete_subject(state, "s", permanent=permanent))
+        else:
+            for number in ("1", "2"):
+                carry_out(state, decisions.delete_version(state, "s", number, permanent=permanent))
     assert (state.configs, state.modes) == ({}, {})
 
 

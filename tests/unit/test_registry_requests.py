@@ -148,9 +148,9 @@ def test_a_context_has_an_address(service: Service) -> None:
     assert ask(service, "GET", "contexts/.web/subjects") == [":.web:s"]
     assert ask(service, "GET", "subjects", subjectPrefix=":*:s") == [":.web:s", "s"]
     assert ask(service, "GET", "contexts") == [".", ".web"]
-    assert ask(service, "GET", "contexts/.web/schemas/ids/1/schema") == "int"
-    assert ask(service, "GET", "contexts/.web/schemas/ids/1/schema", subject="s") == "int"
-    assert ask(service, "GET", "schemas/ids/1/schema") == "long"
+    assert ask(service, "GET", "contexts/.web/schemas/ids/1/schema") == INT
+    assert ask(service, "GET", "contexts/.web/schemas/ids/1/schema", subject="s") == INT
+    assert ask(service, "GET", "schemas/ids/1/schema") == '"long"'
     assert ask(service, "GET", "contexts/.web/schemas")[0]["subject"] == ":.web:s"
     assert ask(service, "PUT", "contexts/.web/config", b'{"compatibility":"NONE"}')
     assert ask(service, "GET", "config/:.web:") == {"compatibilityLevel": "NONE"}
@@ -195,6 +195,102 @@ def test_an_alias_stands_for_another_subject(service: Service) -> None:
     }
     ask(service, "PUT", "config/old-value", b'{"alias":null}')
     assert ask(service, "GET", "subjects/old-value/versions/latest") == 40401
+
+
+def test_a_schema_that_is_none_is_a_reason_where_reasons_are_asked_for(service: Service) -> None:
+    ask(service, "POST", "subjects/s/versions", schema(INT))
+    for path in ("compatibility/subjects/s/versions", "compatibility/subjects/s/versions/latest"):
+        answer = ask(service, "POST", path, schema("{"), verbose="true")
+        assert answer["is_compatible"] is False
+        assert answer["messages"][0].startswith("Invalid schema of type AVRO")
+        assert ask(service, "POST", path, schema("{")) == 42201
+        assert ask(service, "POST", path, schema(INT), verbose="true") == {
+            "is_compatible": True,
+            "messages": [],
+        }
+
+
+def test_a_version_to_compare_with_must_exist_and_the_newest_need_not(service: Service) -> None:
+    assert ask(service, "POST", "compatibility/subjects/s/versions/4", schema(INT)) == 40402
+    assert ask(service, "POST", "compatibility/subjects/s/versions/latest", schema(INT))["is_compatible"]
+    assert ask(service, "POST", "compatibility/subjects/s/versions/x", schema(INT)) == 42202
+
+
+def test_what_is_set_is_told_as_it_stands(service: Service) -> None:
+    assert ask(service, "PUT", "config/s", b'{"compatibility":"full"}') == {"compatibility": "FULL"}
+    both = {"compatibility": "FULL", "normalize": True}
+    assert ask(service, "PUT", "config/s", b'{"normalize":"true"}') == both
+    assert ask(service, "GET", "config/s") == {"compatibilityLevel": "FULL", "normalize": True}
+    assert ask(service, "PUT", "config/s", b'{"normalize":"false"}') == {**both, "normalize": False}
+    for wrong in (b'{"normalize":"yes"}', b'{"normalize":[]}', b'{"alias":{}}', b'{"compatibilityGroup":1}'):
+        assert ask(service, "PUT", "config/s", wrong) == 400
+    assert ask(service, "GET", "config/s") == {"compatibilityLevel": "FULL", "normalize": False}
+
+
+def test_what_a_subject_does_not_have_cannot_be_taken_back(service: Service) -> None:
+    assert (ask(service, "GET", "config/s"), ask(service, "GET", "mode/s")) == (40408, 40409)
+    assert (ask(service, "DELETE", "config/s"), ask(service, "DELETE", "mode/s")) == (40401, 40401)
+
+
+def test_the_modes_of_a_contexts_subjects_are_taken_back_with_it(service: Service) -> None:
+    for subject in ("s", ":.web:s", ":.web:t"):
+        ask(service, "PUT", f"mode/{subject}", b'{"mode":"READONLY"}')
+    assert ask(service, "DELETE", "mode/:.web:", recursive="true") == {"mode": None}
+    assert ask(service, "GET", "mode/:.web:t") == 40409
+    assert ask(service, "DELETE", "mode/:.web:") == 40401
+    assert ask(service, "GET", "mode/s") == {"mode": "READONLY"}
+    assert ask(service, "DELETE", "mode", recursive="true") == {"mode": "READWRITE"}
+    assert ask(service, "GET", "mode/s") == 40409
+
+
+def test_a_context_without_subjects_is_deleted(service: Service) -> None:
+    ask(service, "POST", "subjects/:.web:s/versions", schema(INT))
+    ask(service, "DELETE", "subjects/:.web:s")
+    assert ask(service, "DELETE", "contexts/.web") == 42211
+    ask(service, "DELETE", "subjects/:.web:s", permanent="true")
+    assert ask(service, "DELETE", "contexts/:.web:") is None
+    assert ask(service, "GET", "contexts") == ["."]
+    assert ask(service, "DELETE", "contexts/.web") == 40401
+
+
+def test_rules_alone_make_a_version_of_the_schema_before(service: Service) -> None:
+    rules = {"ruleSet": {"domainRules": [{"name": "r", "type": "CEL", "expr": "true"}]}}
+    assert ask(service, "POST", "subjects/s/versions", json.dumps(rules).encode()) == 42201
+    ask(service, "POST", "subjects/s/versions", schema({"type": "integer"}, schemaType="JSON"))
+    assert ask(service, "POST", "subjects/s/versions", json.dumps(rules).encode())["version"] == 2
+    newest = ask(service, "GET", "subjects/s/versions/2")
+    assert (newest["schema"], newest["schemaType"], newest["ruleSet"]) == (
+        '{"type":"integer"}',
+        "JSON",
+        rules["ruleSet"],
+    )
+    assert ask(service, "POST", "compatibility/subjects/s/versions", json.dumps(rules).encode()) == 42201
+
+
+def test_a_schema_is_found_by_a_name_that_a_context_has(service: Service) -> None:
+    ask(service, "POST", "subjects/:.web:s/versions", schema(INT))
+    ask(service, "POST", "subjects/:.app:s/versions", schema('"long"'))
+    assert ask(service, "POST", "subjects/s", schema(INT))["subject"] == ":.web:s"
+    assert ask(service, "POST", "subjects/s", schema('"bytes"')) == 40401
+    ask(service, "POST", "subjects/s/versions", schema('"bytes"'))
+    assert ask(service, "POST", "subjects/s", schema('"double"')) == 40403
+
+
+def test_an_id_of_a_subject_says_which_version_it_is(service: Service) -> None:
+    ask(service, "POST", "subjects/:.web:s/versions", schema(INT))
+    found = ask(service, "GET", "schemas/ids/1", subject="s", fetchMaxId="true")
+    assert (found["subject"], found["version"], found["maxId"]) == (":.web:s", 1, 1)
+    ask(service, "POST", "subjects/t/versions", schema(INT))
+    assert not {"subject", "version"} & ask(service, "GET", "schemas/ids/1").keys()
+
+
+def test_versions_that_are_deleted_may_be_listed_as_negative(service: Service) -> None:
+    for text in (INT, '"long"'):
+        ask(service, "POST", "subjects/s/versions", schema(text))
+    ask(service, "DELETE", "subjects/s/versions/1")
+    assert ask(service, "GET", "subjects/s/versions", deletedAsNegative="true") == [-1, 2]
+    assert ask(service, "GET", "subjects/s/versions", deleted="true", deletedOnly="true") == [1]
+    assert ask(service, "GET", "subjects/s/metadata") == 40403  # no version has any
 
 
 def test_the_mode_of_all_is_taken_back(service: Service) -> None:

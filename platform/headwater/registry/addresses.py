@@ -18,7 +18,7 @@ def addressed(request: Request) -> Request:
     """
     context = DEFAULT_CONTEXT
     if request.path[:1] == ("contexts",) and len(request.path) > 2:
-        context = _context(request.path[1])
+        context = context_named(request.path[1])
         request = _within(context, replace(request, path=request.path[2:]))
     place = request.subject_place
     if place is None:
@@ -40,7 +40,12 @@ def _within(context: str, request: Request) -> Request:
     return request
 
 
-def _context(name: str) -> str:
+def context_named(name: str) -> str:
+    """The context that stands in an address, which may leave its colons and its dot out.
+
+    Raises:
+        RegistryError: It is no name of one.
+    """
     bare = name.removeprefix(":").removesuffix(":")
     if ":" in bare:
         raise RegistryError(400, f"Context name '{name}' cannot contain a colon")

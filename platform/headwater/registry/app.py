@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -12,14 +13,17 @@ from headwater.errors import UserError
 from headwater.registry.errors import RegistryError
 from headwater.registry.guard import Guard
 from headwater.registry.request import Request
-from headwater.registry.requests import answer_of
+from headwater.registry.requests import Text, answer_of
 from headwater.registry.service import Service
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_CONTENT_TYPE = b"application/vnd.schemaregistry.v1+json"
+_CONTENT_TYPES = (
+    *(b"application/vnd.schemaregistry.v1+json", b"application/vnd.schemaregistry+json"),
+    b"application/json",
+)
 _CHALLENGE = (b"www-authenticate", b'Basic realm="schema-registry"')
 _MOST_REQUESTS = 64
 _LONGEST_BODY_BYTES = 16 * 1024 * 1024
@@ -34,13 +38,14 @@ def application(service: Service, guard: Guard) -> Callable[[Scope, Receive, Sen
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        respond = partial(_respond, send, _content_type(scope["headers"]))
         if not guard.lets_in(scope["headers"]):  # before anything of it is read
-            await _respond(send, 401, _error(401, "Unauthorized"), _CHALLENGE)
+            await respond(401, _error(401, "Unauthorized"), _CHALLENGE)
             return
         try:
             body = await _body(receive)
         except RegistryError as error:
-            await _respond(send, error.status, _error(error.code, error.message))
+            await respond(error.status, _error(error.code, error.message))
             return
         # The path is taken apart before it is decoded: a subject's name may have a slash.
         path = bytes(scope["raw_path"]).partition(b"?")[0].decode("ascii", "replace")
@@ -51,14 +56,15 @@ def application(service: Service, guard: Guard) -> Callable[[Scope, Receive, Sen
             body=body,
         )
         status, content = await asyncio.get_running_loop().run_in_executor(pool, _answered, service, request)
-        await _respond(send, status, content)
+        await respond(status, content)
 
     return app
 
 
 def _answered(service: Service, request: Request) -> tuple[int, Any]:
     try:
-        return 200, answer_of(service, request)
+        content = answer_of(service, request)
+        return (204 if content is None else 200), content
     except RegistryError as error:
         return error.status, _error(error.code, error.message)
     except UserError as error:
@@ -82,11 +88,22 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
-async def _respond(send: Send, status: int, content: Any, *more: tuple[bytes, bytes]) -> None:
-    text = json.dumps(content, separators=(",", ":")).encode()
-    headers = [(b"content-type", _CONTENT_TYPE), (b"content-length", str(len(text)).encode()), *more]
+def _content_type(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The media type that is asked for: the registry's own, if anything will do."""
+    accepted = b",".join(value for name, value in headers if name.lower() == b"accept").lower()
+    kinds = {part.partition(b";")[0].strip() for part in accepted.split(b",")}
+    if kinds & {b"*/*", b"application/*"}:
+        return _CONTENT_TYPES[0]
+    return next((each for each in _CONTENT_TYPES if each in kinds), _CONTENT_TYPES[0])
+
+
+async def _respond(send: Send, kind: bytes, status: int, content: Any, *more: tuple[bytes, bytes]) -> None:
+    text = content if isinstance(content, Text) else json.dumps(content, separators=(",", ":"))
+    body = b"" if content is None else text.encode()
+    length = [] if content is None else [(b"content-length", str(len(body)).encode())]
+    headers = [(b"content-type", kind), *length, *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _error(code: int, message: str) -> Mapping[str, Any]:

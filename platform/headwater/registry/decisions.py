@@ -73,6 +73,8 @@ def register(
 ) -> Change:
     """Registers a schema as a new version of a subject, or finds the version that it is already.
 
+    Without a text it is that of the version before, with other metadata or rules.
+
     Args:
         state: The registry's content.
         subject: The subject.
@@ -89,10 +91,14 @@ def register(
             codes.INVALID_SUBJECT, f"The specified subject '{subject}' is not a valid subject"
         )
     mode, config = mode_of(state, subject), config_of(state, subject)
+    live, before = state.live(subject), state.all(subject)
+    if not schema.text.strip():
+        if mode == "IMPORT" or not live:
+            raise RegistryError(codes.INVALID_SCHEMA, "Empty schema")
+        schema = replace(live[-1].schema, contract=schema.contract)
     compiled = parsed(state, subject, schema)
     form = _form(normalize, config)
     stored = _canonical(state, subject, schema, compiled, form)
-    live, before = state.live(subject), state.all(subject)
     number = before[-1].version + 1 if before else 1
     if mode == "IMPORT":
         return _imported(state, subject, stored, import_id, import_version)
@@ -185,10 +191,12 @@ def check(state: State, subject: str, schema: SchemaText, number: str | None = N
     level, config = level_of(state, subject), config_of(state, subject)
     if number is None:
         versions = state.live(subject)
-    elif _version_number(number) is None and not state.live(subject):
-        return []
+    elif (wanted := _version_number(number)) is None:
+        versions = state.live(subject)[-1:]
     else:
-        versions = [version(state, subject, number)]
+        versions = [each for each in state.live(subject) if each.version == wanted]
+        if not versions:
+            raise version_not_found(number)
     stored = _canonical(state, subject, schema, compiled)
     live = state.live(subject)
     stored = contracts.carried_on(stored, live[-1].schema if live else None, config)
@@ -209,9 +217,7 @@ def delete_version(state: State, subject: str, number: str, *, permanent: bool) 
     )
     _check_unused(state, each, deleted=permanent)
     if not permanent:
-        is_last = len(state.live(subject)) == 1
-        settings = _settings_taken_back(state, subject) if is_last else []
-        return Change((_schema_record(each, deleted=True), *settings), each.version)
+        return Change((_schema_record(each, deleted=True),), each.version)
     if not each.deleted:
         raise RegistryError(
             codes.VERSION_NOT_SOFT_DELETED,
@@ -252,7 +258,7 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
     for each in live:
         _check_unused(state, each, but=subject)
     record = Record(key=DeleteSubjectKey(subject=subject), value=DeleteSubjectValue(version=live[-1].version))
-    return Change((record, *_settings_taken_back(state, subject)), [each.version for each in live])
+    return Change((record,), [each.version for each in live])
 
 
 # -- inside
@@ -391,11 +397,17 @@ def _canonical(
 
 
 def _registration(state: State, value: SchemaValue) -> tuple[Record, ...]:
-    """The records of a version, and of its context where that is new."""
+    """The records of a version, of its context where that is new, and of those deleted softly that it comes back as."""
     context = subjects.context_of(value.subject)
     is_new = context != subjects.DEFAULT_CONTEXT and context not in state.contexts
     mark = (Record(key=ContextKey(context=context), value=ContextValue()),) if is_new else ()
-    return (*mark, _schema_record(value))
+    replaced = [
+        Record(key=SchemaKey(subject=each.subject, version=each.version), value=None)
+        for each in state.all(value.subject)
+        if (each.deleted and each.id == value.id and each.version < value.version)
+        and not state.referenced_by(each.subject, each.version, deleted=True)
+    ]
+    return (*mark, *replaced, _schema_record(value))
 
 
 def _schema_record(value: SchemaValue, *, deleted: bool = False) -> Record:

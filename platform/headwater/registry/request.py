@@ -65,14 +65,19 @@ class Request:
             raise RegistryError(400, "the request's body is not a JSON object")
         return value
 
-    def schema(self) -> SchemaText:
+    def schema(self, *, may_be_empty: bool = False) -> SchemaText:
         """The schema that was sent.
+
+        Args:
+            may_be_empty: Whether it may be that of the version before, so that metadata or rules alone are sent.
 
         Raises:
             RegistryError: There is none, or it is not of the form.
         """
         text = self.fields.get("schema")
-        if not isinstance(text, str) or not text.strip():
+        if text is None and may_be_empty:
+            text = ""
+        if not isinstance(text, str) or not (text.strip() or may_be_empty):
             raise RegistryError(codes.INVALID_SCHEMA, "Empty schema")
         try:
             references = references_of(self.fields.get("references"))

@@ -1,13 +1,12 @@
 """Which request asks what: the paths, parameters and answers of Confluent's REST interface."""
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater import __version__
 from headwater.registry import decisions, settings, subjects
 from headwater.registry import errors as codes
-from headwater.registry.addresses import addressed
+from headwater.registry.addresses import addressed, context_named
 from headwater.registry.contracts import guid_of, property_of
 from headwater.registry.errors import RegistryError, subject_not_found
 from headwater.registry.records import FORMATS, SchemaValue, schema_fields
@@ -19,8 +18,14 @@ from headwater.registry.state import State
 Handler = Callable[..., Any]
 
 
+class Text(str):
+    """An answer that is a schema's text as it stands, and not JSON with that in it."""
+
+    __slots__ = ()
+
+
 def answer_of(service: Service, request: Request) -> Any:
-    """What is answered, as JSON.
+    """What is answered, as JSON; or a `Text`, or None if that it is done is all.
 
     Raises:
         RegistryError: The request is refused.
@@ -60,17 +65,19 @@ def _matched(pattern: tuple[str, ...], path: tuple[str, ...]) -> list[str] | Non
 
 def _schema_by_id(service: Service, request: Request, number: str) -> Any:
     def ask(state: State) -> dict[str, Any]:
-        value = state.by_id(_id(number), request.text("subject"))
+        subject = request.text("subject")
+        value = state.by_id(_id(number), subject)
         if value is None:
             raise RegistryError(codes.SCHEMA_NOT_FOUND, f"Schema {number} not found")
-        highest = {"maxId": state.next_id("") - 1} if request.flag("fetchMaxId") else {}
-        return {**_rendered(state, value, request), "guid": guid_of(value.schema), **highest}
+        place = {} if subject is None else {"subject": value.subject, "version": value.version}
+        highest = {"maxId": state.next_id(value.subject) - 1} if request.flag("fetchMaxId") else {}
+        return {**place, **_rendered(state, value, request), "guid": guid_of(value.schema), **highest}
 
     return service.read(ask, is_long=bool(request.text("format")))
 
 
-def _schema_text_by_id(service: Service, request: Request, number: str) -> Any:
-    return _as_json(_schema_by_id(service, request, number)["schema"])
+def _schema_text_by_id(service: Service, request: Request, number: str) -> Text:
+    return Text(_schema_by_id(service, request, number)["schema"])
 
 
 def _schema_by_guid(service: Service, request: Request, guid: str) -> Any:
@@ -149,18 +156,21 @@ def _subjects(service: Service, request: Request) -> Any:
 
 def _versions(service: Service, request: Request, subject: str) -> Any:
     deleted, only = request.flag("deleted"), request.flag("deletedOnly")
+    negative = request.flag("deletedAsNegative")
 
     def ask(state: State) -> list[int]:
-        versions = state.all(subject) if deleted or only else state.live(subject)
-        if not versions:
+        versions = state.all(subject)
+        if not (versions if deleted or only else state.live(subject)):
             raise subject_not_found(subject)
-        return [each.version for each in versions if not only or each.deleted]
+        if negative:
+            return [-each.version if each.deleted else each.version for each in versions]
+        return [each.version for each in versions if (each.deleted if only else deleted or not each.deleted)]
 
     return _page(request, service.read(ask))
 
 
 def _register(service: Service, request: Request, subject: str) -> Any:
-    schema, fields = request.schema(), request.fields
+    schema, fields = request.schema(may_be_empty=True), request.fields
     value: SchemaValue = service.change(
         lambda state: decisions.register(
             state,
@@ -179,6 +189,13 @@ def _lookup(service: Service, request: Request, subject: str) -> Any:
     schema, deleted, normalize = request.schema(), request.flag("deleted"), request.flag("normalize")
 
     def ask(state: State) -> dict[str, Any]:
+        for name in state.in_all_contexts(subject):
+            try:
+                value = decisions.lookup(state, name, schema, deleted=deleted, normalize=normalize)
+            except RegistryError:  # it may use what this context does not have
+                continue
+            return _described(state, value, request)
+        # Said of the name that was asked for.
         value = decisions.lookup(state, subject, schema, deleted=deleted, normalize=normalize)
         return _described(state, value, request)
 
@@ -197,8 +214,8 @@ def _version(service: Service, request: Request, subject: str, number: str) -> A
     return service.read(ask, is_long=bool(request.text("format")))
 
 
-def _version_text(service: Service, request: Request, subject: str, number: str) -> Any:
-    return _as_json(_version(service, request, subject, number)["schema"])
+def _version_text(service: Service, request: Request, subject: str, number: str) -> Text:
+    return Text(_version(service, request, subject, number)["schema"])
 
 
 def _latest_with_metadata(service: Service, request: Request, subject: str) -> Any:
@@ -208,7 +225,8 @@ def _latest_with_metadata(service: Service, request: Request, subject: str) -> A
     def ask(state: State) -> dict[str, Any]:
         versions = state.all(subject) if deleted else state.live(subject)
         for each in reversed(versions):
-            if all(property_of(each.schema, name) == value for name, value in wanted.items()):
+            known = (each.schema.contract.get("metadata") or {}).get("properties")
+            if known and all(property_of(each.schema, name) == value for name, value in wanted.items()):
                 return _described(state, each, request)
         if not versions:
             raise subject_not_found(subject)
@@ -223,7 +241,7 @@ def _referenced_by(service: Service, request: Request, subject: str, number: str
         users = state.referenced_by(subject, value.version, deleted=request.flag("deleted"))
         return sorted({each.id for each in users})
 
-    return service.read(ask)
+    return _page(request, service.read(ask))
 
 
 def _delete_subject(service: Service, request: Request, subject: str) -> Any:
@@ -240,10 +258,14 @@ def _delete_version(service: Service, request: Request, subject: str, number: st
 
 
 def _compatible(service: Service, request: Request, subject: str, number: str | None = None) -> Any:
-    schema = request.schema()
-    reasons = service.read(lambda state: decisions.check(state, subject, schema, number), is_long=True)
-    verbose = {"messages": reasons} if request.flag("verbose") else {}
-    return {"is_compatible": not reasons, **verbose}
+    schema, is_verbose = request.schema(), request.flag("verbose")
+    try:
+        reasons = service.read(lambda state: decisions.check(state, subject, schema, number), is_long=True)
+    except RegistryError as error:
+        if not is_verbose or error.code != codes.INVALID_SCHEMA:
+            raise
+        reasons = [error.message]
+    return {"is_compatible": not reasons, **({"messages": reasons} if is_verbose else {})}
 
 
 def _get_config(service: Service, request: Request, subject: str | None = None) -> Any:
@@ -287,7 +309,8 @@ def _set_mode(service: Service, request: Request, subject: str | None = None) ->
 
 
 def _delete_mode(service: Service, request: Request, subject: str | None = None) -> Any:
-    return {"mode": service.change(lambda state: settings.delete_mode(state, subject))}
+    recursive = request.flag("recursive")
+    return {"mode": service.change(lambda state: settings.delete_mode(state, subject, recursive=recursive))}
 
 
 # -- the registry itself
@@ -296,6 +319,10 @@ def _delete_mode(service: Service, request: Request, subject: str | None = None)
 def _contexts(service: Service, request: Request) -> Any:
     prefix = request.text("contextPrefix") or ""
     return _page(request, [each for each in service.read(State.all_contexts) if each.startswith(prefix)])
+
+
+def _delete_context(service: Service, request: Request, context: str) -> None:
+    service.change(lambda state: settings.delete_context(state, context_named(context)))
 
 
 def _root(service: Service, request: Request) -> Any:
@@ -347,6 +374,7 @@ _ROUTES: tuple[tuple[str, tuple[str, ...], Handler], ...] = tuple(
         ("PUT", "/mode/*", _set_mode),
         ("DELETE", "/mode/*", _delete_mode),
         ("GET", "/contexts", _contexts),
+        ("DELETE", "/contexts/*", _delete_context),
         ("GET", "/v1/metadata/id", _metadata_id),
         ("GET", "/v1/metadata/version", _metadata_version),
     )
@@ -377,14 +405,6 @@ def _rendered(state: State, value: SchemaValue, request: Request) -> dict[str, A
     if form:
         fields["schema"] = decisions.parsed(state, value.subject, value.schema).rendered(form)
     return fields
-
-
-def _as_json(text: str) -> Any:
-    """A schema that is JSON as it is; another as a text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _page(request: Request, values: Iterable[Any]) -> list[Any]:

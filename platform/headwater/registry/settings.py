@@ -6,14 +6,24 @@ from typing import Any
 from headwater.registry import errors as codes
 from headwater.registry import subjects
 from headwater.registry.change import Change
-from headwater.registry.errors import RegistryError, not_permitted
-from headwater.registry.records import ConfigKey, ConfigValue, ModeKey, ModeValue, Record, contract_of
+from headwater.registry.errors import RegistryError, not_permitted, subject_not_found
+from headwater.registry.records import (
+    ConfigKey,
+    ConfigValue,
+    ContextKey,
+    ModeKey,
+    ModeValue,
+    Record,
+    contract_of,
+)
 from headwater.registry.state import State
 
 LEVELS = (
     *("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"),
 )
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
+_FLAGS = ("normalize", "validateFields", "validateNewSchemas", "validateRules")
+_TEXTS = ("alias", "aliasForDeks", "compatibilityGroup", "compatibilityPolicy")
 DEFAULT_LEVEL, DEFAULT_MODE = "BACKWARD", "READWRITE"
 LEVEL = "compatibilityLevel"
 
@@ -52,7 +62,7 @@ def set_config(state: State, subject: str | None, fields: Mapping[str, Any]) -> 
     Raises:
         RegistryError: There is no such level, or the mode does not allow it.
     """
-    sent = dict(fields)
+    sent = {name: _value_of(name, value) for name, value in fields.items()}
     if "compatibility" in sent:
         sent[LEVEL] = sent.pop("compatibility")
     if sent.get(LEVEL) is not None:
@@ -66,7 +76,8 @@ def set_config(state: State, subject: str | None, fields: Mapping[str, Any]) -> 
     check_writable(state, subject)
     # What is null is taken back.
     merged = {k: v for k, v in {**state.configs.get(subject, {}), **sent}.items() if v is not None}
-    return Change((Record(key=ConfigKey(subject=subject), value=ConfigValue(fields=merged)),), fields)
+    answer = {"compatibility" if name == LEVEL else name: value for name, value in merged.items()}
+    return Change((Record(key=ConfigKey(subject=subject), value=ConfigValue(fields=merged)),), answer)
 
 
 def delete_config(state: State, subject: str | None) -> Change:
@@ -78,7 +89,7 @@ def delete_config(state: State, subject: str | None) -> Change:
     check_writable(state, subject)
     before = state.configs.get(subject)
     if before is None and subject is not None:
-        raise no_config(subject)
+        raise subject_not_found(subject)
     return Change((Record(key=ConfigKey(subject=subject), value=None),), before or {LEVEL: DEFAULT_LEVEL})
 
 
@@ -101,18 +112,44 @@ def set_mode(state: State, subject: str | None, mode: str, *, force: bool = Fals
     return Change((Record(key=ModeKey(subject=subject), value=ModeValue(mode=wanted)),), wanted)
 
 
-def delete_mode(state: State, subject: str | None) -> Change:
+def delete_mode(state: State, subject: str | None, *, recursive: bool = False) -> Change:
     """Takes a mode back.
+
+    Args:
+        state: The registry's content.
+        subject: The subject; of a context, or of None, the mode that holds for its subjects.
+        recursive: Those of all subjects of the context, too.
 
     Raises:
         RegistryError: The subject has none.
     """
     before = state.modes.get(subject)
-    if before is None and subject is not None:
+    if before is None and subject is not None and not recursive:
+        raise subject_not_found(subject)
+    context, name = subjects.parts_of(subject)
+    inside = [
+        each for each in state.modes if each and subjects.context_of(each) == context and each != subject
+    ]
+    keys = [subject, *(inside if recursive and not name else ())]
+    answer = before or (DEFAULT_MODE if subject is None else None)
+    return Change(tuple(Record(key=ModeKey(subject=each), value=None) for each in keys), answer)
+
+
+def delete_context(state: State, context: str) -> Change:
+    """Forgets a context that has no subjects.
+
+    Raises:
+        RegistryError: It has some, or there is no such context.
+    """
+    name = subjects.prefix_of(context)
+    if context not in state.all_contexts()[1:]:
+        raise subject_not_found(name or context)
+    if any(subjects.context_of(each) == context for each in state.subjects):
         raise RegistryError(
-            codes.NO_SUBJECT_MODE, f"Subject '{subject}' does not have subject-level mode configured"
+            codes.CONTEXT_NOT_EMPTY,
+            f"The specified context '{context}' is not empty: delete its subjects for good (permanent)",
         )
-    return Change((Record(key=ModeKey(subject=subject), value=None),), before or DEFAULT_MODE)
+    return Change((Record(key=ContextKey(context=context), value=None),), None)
 
 
 def no_config(subject: str) -> RegistryError:
@@ -131,6 +168,20 @@ def check_writable(state: State, subject: str | None) -> None:
     if mode_of(state, subject).startswith("READONLY"):
         where = "the registry" if subject is None else f"Subject {subject}"
         raise not_permitted(f"{where} is in read-only mode")
+
+
+def _value_of(name: str, value: Any) -> Any:
+    """A member of a configuration as Confluent's registry reads it, which takes a text for `true` and `false`, too.
+
+    Raises:
+        RegistryError: It is none; that one could not read the record.
+    """
+    if name in _FLAGS and isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    kind = bool if name in _FLAGS else str if name in _TEXTS else object
+    if value is not None and not isinstance(value, kind):
+        raise RegistryError(400, f"{name} is to be {'true or false' if kind is bool else 'a text'}")
+    return value
 
 
 def _check_config(sent: Mapping[str, Any]) -> None:
