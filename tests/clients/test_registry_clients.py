@@ -26,6 +26,7 @@ from confluent_kafka.schema_registry import (
     SchemaReference,
     SchemaRegistryClient,
     SchemaRegistryError,
+    header_schema_id_serializer,
 )
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -432,6 +433,45 @@ def test_the_broker_refuses_an_id_that_the_subject_does_not_have(tmp_path: Path)
         assert "INVALID_RECORD" in send(b'{"x": "a"}') or "rejected" in results[-1]
         assert send(b"\0" + other.to_bytes(4, "big") + b"a") != "None"
         assert send(b"\0" + (12_345).to_bytes(4, "big")) != "None"
+
+
+def test_the_broker_takes_a_value_whose_schema_a_header_names(tmp_path: Path) -> None:
+    """As newer serializers can write it: the GUID in a header, and nothing of it in the value."""
+    port = free_port()
+    given = {"confluent.schema.registry.url": f"http://127.0.0.1:{port}"}
+    with (
+        broker(tmp_path, properties=given) as running,
+        running_registry(properties(running), port=port) as url,
+    ):
+        config = {"confluent.value.schema.validation": "true"}
+        admin = AdminClient(properties(running))
+        admin.create_topics([NewTopic("orders", 1, 1, config=config)])["orders"].result(10)
+        client = connect(url)
+        results: list[str] = []
+
+        def send(topic: str) -> str:
+            in_header = {"schema.id.serializer": header_schema_id_serializer}
+            headers: list[tuple[str, bytes]] = []
+            context = SerializationContext(topic, MessageField.VALUE, headers=headers)
+            schema = RECORD if topic == "orders" else BROKEN
+            record = {"x": "a"} if topic == "orders" else {"x": "a", "y": 1}
+            value = AvroSerializer(client, schema, conf=in_header)(record, context)
+            assert (value, [name for name, _ in headers]) == (
+                b"\2a" if topic == "orders" else b"\2a\2",
+                ["__value_schema_id"],
+            )
+            producer = Producer(properties(running))
+            producer.produce(
+                "orders",
+                value=value,
+                headers=headers,
+                on_delivery=lambda error, _: results.append(str(error)),
+            )
+            producer.flush(20)
+            return results[-1]
+
+        assert send("orders") == "None"
+        assert "INVALID_RECORD" in send("visits") or "rejected" in results[-1]
 
 
 def test_of_an_idempotent_producer_with_many_in_flight_only_what_is_wrong_is_refused(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Which ids a subject has, as the broker knows it of a registry, without one; and a batch that is judged by them."""
 
 import base64
+import json
 import threading
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -20,19 +22,19 @@ class Registry:
     """A registry that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.subjects: dict[int, list[str]] = {}
+        self.subjects: dict[int | str, list[str]] = {}
         self.is_away = False
-        self.asked: list[int] = []
+        self.asked: list[int | str] = []
         self.may_answer = threading.Semaphore(0)
         self.now_s = 100.0
         self.ids = RegistryIds("http://registry", ask=self._ask, now_s=lambda: self.now_s)
 
-    def _ask(self, number: int) -> list[str]:
+    def _ask(self, name: int | str) -> list[str]:
         self.may_answer.acquire()
-        self.asked.append(number)
+        self.asked.append(name)
         if self.is_away:
             raise OSError("refused")
-        return self.subjects.get(number, [])
+        return self.subjects.get(name, [])
 
     def answer(self) -> None:
         """Lets it answer the question that was asked last, and waits until the answer is known."""
@@ -174,18 +176,23 @@ def answering(status: int, body: bytes) -> Iterator[tuple[str, list[tuple[str, s
 
 
 class Known:
-    """Ids that are known, as `{(subject, id): whether it has it}`."""
+    """Ids and GUIDs that are known, as `{(subject, id): whether it has it}`."""
 
-    def __init__(self, known: dict[tuple[str, int], bool]) -> None:
+    def __init__(self, known: dict[tuple[str, int | str], bool]) -> None:
         self._known = known
 
-    def has(self, subject: str, number: int) -> bool | None:
-        return self._known.get((subject, number))
+    def has(self, subject: str, name: int | str) -> bool | None:
+        return self._known.get((subject, name))
 
 
-def judge(values: list[bytes | None], known: dict[tuple[str, int], bool]) -> None:
-    records = memoryview(build_batch(values))
-    check_schema_ids(records, HEADER.unpack_from(records), (None, "t-value"), Known(known))
+def judge(
+    values: list[bytes | None],
+    known: dict[tuple[str, int | str], bool],
+    headers: Sequence[tuple[bytes, bytes | None]] = (),
+    subjects: tuple[str | None, str | None] = (None, "t-value"),
+) -> None:
+    records = memoryview(build_batch(values, keys=values, headers=headers))
+    check_schema_ids(records, HEADER.unpack_from(records), subjects, Known(known))
 
 
 def test_a_batch_is_judged_by_the_ids_of_its_values() -> None:
@@ -196,3 +203,62 @@ def test_a_batch_is_judged_by_the_ids_of_its_values() -> None:
         judge([b"{}"], {})
     with pytest.raises(SchemasUnavailableError, match="not said yet whether t-value has a schema of id 9"):
         judge([b"\0\0\0\0\x09"], {})
+
+
+GUID = uuid.UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
+VALUE_HEADER = b"__value_schema_id"
+
+
+def test_a_header_goes_before_what_a_value_begins_with() -> None:
+    named = [(b"trace", b"x"), (VALUE_HEADER, b"\1" + GUID.bytes)]
+    judge([b"{}", None, b"\0\0\0\0\x08"], {("t-value", str(GUID)): True}, named)
+    with pytest.raises(InvalidBatchError, match=f"record 0: subject t-value has no schema of id {GUID}"):
+        judge([b"\0\0\0\0\7"], {("t-value", str(GUID)): False, ("t-value", 7): True}, named)
+    with pytest.raises(SchemasUnavailableError, match=str(GUID)):
+        judge([b"{}"], {}, named)
+    # Of Protobuf the message's place in the schema follows; and a header may have the id as a value has it.
+    judge([b"{}"], {("t-value", str(GUID)): True}, [(VALUE_HEADER, b"\1" + GUID.bytes + b"\2\0")])
+    judge([b"{}"], {("t-value", 7): True}, [(VALUE_HEADER, b"\0\0\0\0\7\0")])
+
+
+def test_of_several_headers_the_last_counts_and_one_without_a_value_does_not() -> None:
+    first, last = (VALUE_HEADER, b"\1" + b"\0" * 16), (VALUE_HEADER, b"\1" + GUID.bytes)
+    judge([b"{}"], {("t-value", str(GUID)): True}, [first, last])
+    judge([b"\0\0\0\0\7"], {("t-value", 7): True}, [(VALUE_HEADER, None)])
+    with pytest.raises(InvalidBatchError, match="does not begin with the id"):
+        judge([b"{}"], {}, [(VALUE_HEADER, None)])
+
+
+def test_keys_have_a_header_of_their_own() -> None:
+    named = [(VALUE_HEADER, b"\1" + GUID.bytes), (b"__key_schema_id", b"\0\0\0\0\7")]
+    known: dict[tuple[str, int | str], bool] = {("t-key", 7): True, ("t-value", str(GUID)): True}
+    judge([b"{}"], known, named, ("t-key", "t-value"))
+    with pytest.raises(InvalidBatchError, match="1 records are refused: record 0: it does not begin with"):
+        judge([b"{}"], known, named[:1], ("t-key", "t-value"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\1", b"\1" + b"x" * 15, b"\0\0\0\7", b"\2" + b"x" * 16])
+def test_a_header_that_has_neither_an_id_nor_a_guid_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidBatchError, match="its header does not have the id of a schema"):
+        judge([b"\0\0\0\0\7"], {("t-value", 7): True}, [(VALUE_HEADER, content)])
+
+
+@pytest.mark.parametrize(
+    ("ids", "then", "known"),
+    [
+        ([{"context": ".", "id": 7}, {"context": ".web", "id": 3}], ["/schemas/ids/7/subjects"], False),
+        ([{"context": ".web", "id": 3}], [], False),
+        ([], [], False),
+        ([7], [], None),
+        ([{"id": 7}], [], None),
+    ],
+)
+def test_a_guid_is_asked_for_by_its_id_in_the_default_context(
+    ids: list[object], then: list[str], known: bool | None
+) -> None:
+    with answering(200, json.dumps(ids).encode()) as (url, came):
+        registry = RegistryIds(url)
+        assert registry.has("a-value", str(GUID)) is None
+        registry._beside.submit(lambda: None).result()
+        assert [path for path, _ in came] == [f"/schemas/guids/{GUID}/ids", *then]
+        assert registry.has("a-value", str(GUID)) is known

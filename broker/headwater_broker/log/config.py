@@ -380,8 +380,9 @@ _KEYS = (
             None,
             "BOOLEAN",
             _anything,
-            f"Whether a record's {part} must begin with the id of a schema of the subject TOPIC-{part}, as "
-            "confluent.schema.registry.url knows it; the meaning is that of Confluent Server.",
+            f"Whether a record's {part} must begin with the id of a schema of the subject TOPIC-{part}, or the header "
+            f"__{part}_schema_id name one, as confluent.schema.registry.url knows it; the meaning is that of Confluent "
+            "Server.",
         )
         for part in ("key", "value")
     ),

@@ -66,6 +66,16 @@ def value_of(record: Streamed) -> tuple[bytes | None, bytes | None]:
     Raises:
         UnreadableBatchError: They pass its end.
     """
+    key, value, _ = parts_of(record)
+    return key, value
+
+
+def parts_of(record: Streamed) -> tuple[bytes | None, bytes | None, int]:
+    """Key and value of a record, and where the count of its headers is.
+
+    Raises:
+        UnreadableBatchError: They pass its end.
+    """
     data, at, end, _, _ = record
     try:
         length, at = read_varint(data, at)
@@ -76,9 +86,33 @@ def value_of(record: Streamed) -> tuple[bytes | None, bytes | None]:
         length, at = read_varint(data, at)
     except IndexError:
         length = end
-    if at + max(length, 0) > end:
+    if length < 0:
+        return key, None, at
+    if at + length > end:
         raise UnreadableBatchError("a key or a value passes the end of its record")
-    return key, data[at : at + length] if length >= 0 else None
+    return key, data[at : at + length], at + length
+
+
+def headers_of(record: Streamed, at: int) -> Iterator[tuple[bytes, bytes | None]]:
+    """The names and values of a record's headers, whose count is at `at`.
+
+    Raises:
+        UnreadableBatchError: They pass its end.
+    """
+    data, _, end, _, _ = record
+    try:
+        count, at = read_varint(data, at)
+        for _ in range(count):
+            length, at = read_varint(data, at)
+            name, at = data[at : at + length], at + length
+            length, at = read_varint(data, at)
+            value = data[at : at + length] if length >= 0 else None
+            at += max(length, 0)
+            if at > end:
+                raise IndexError
+            yield name, value
+    except IndexError:
+        raise UnreadableBatchError("a header passes the end of its record") from None
 
 
 def _split(pieces: Iterator[bytes], count: int) -> Iterator[Streamed]:

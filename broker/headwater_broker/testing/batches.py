@@ -19,6 +19,7 @@ def build_batch(
     values: Sequence[bytes | None],
     *,
     keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[tuple[bytes, bytes | None]] = (),
     base_offset: int = 0,
     timestamps_ms: Sequence[int] | None = None,
     producer_id: int = -1,
@@ -27,11 +28,12 @@ def build_batch(
     attributes: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """One uncompressed record batch (magic 2) without keys or headers, as a producer sends it.
+    """One uncompressed record batch (magic 2), as a producer sends it.
 
     Args:
         values: One record each; None is a tombstone.
         keys: One for each record; none where not given.
+        headers: Of every record.
         base_offset: What the producer claims; a broker writes its own.
         timestamps_ms: One for each record; 0 for all where not given.
         producer_id: Of an idempotent producer.
@@ -45,7 +47,8 @@ def build_batch(
     record_keys = keys or [None] * len(values)
     for delta, (key, value, stamp_ms) in enumerate(zip(record_keys, values, stamps, strict=True)):
         body = b"\0" + write_varint(stamp_ms - stamps[0]) + write_varint(delta)
-        body += _bytes(key) + _bytes(value) + write_varint(0)
+        body += _bytes(key) + _bytes(value) + write_varint(len(headers))
+        body += b"".join(_bytes(name) + _bytes(content) for name, content in headers)
         records += write_varint(len(body)) + body
     records = bytearray(compress(bytes(records), attributes & COMPRESSION_MASK))
     batch = bytearray(
