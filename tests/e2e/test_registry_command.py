@@ -79,6 +79,16 @@ def test_a_registry_that_is_killed_runs_again_at_its_address(home: Path, tmp_pat
     ("arguments", "status", "sentence"),
     [
         (["show", "s", "--url", "http://127.0.0.1:1"], 4, "no registry answers at http://127.0.0.1:1"),
+        (["show", "none-value"], 2, "Subject 'none-value' not found."),
+        (["show", "123456"], 2, "Schema 123456 not found"),
+        (["versions", "none-value"], 2, "Subject 'none-value' not found."),
+        (["delete", "none-value"], 2, "Subject 'none-value' not found."),
+        (["show", "none-value", "--version", "x"], 2, "'x' is not a valid version"),
+        (["check", "none-value", "int.avsc", "--version", "3"], 2, "Version 3 not found."),
+        (["config", "--compatibility", "some"], 2, "Invalid compatibility level SOME"),
+        (["config", "none-value", "--compatibility", "default"], 2, "Subject 'none-value' not found."),
+        (["mode", "--set", "some"], 2, "Invalid mode SOME"),
+        (["register", "s", "a.avsc"], 1, "Invalid schema of type AVRO"),
         (["show", "s", "--url", "127.0.0.1:8081"], 2, "give one as http://127.0.0.1:8081"),
         (["register", "s", "none.avsc"], 2, "cannot read none.avsc"),
         (["register", "s", "schema.txt"], 2, "give --type avro, json, protobuf"),
@@ -98,6 +108,7 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.avsc").write_text("{}", encoding="utf-8")
+    Path("int.avsc").write_text('"int"', encoding="utf-8")
     ended = run("registry", *arguments, home=home)
     assert (ended.returncode, ended.stdout) == (status, "")
     assert sentence in ended.stderr

@@ -5,8 +5,14 @@ from typing import Any
 
 from headwater.config.settings import RegistrySettings
 from headwater.errors import EXIT_DEPENDENCY, UsageError, UserError
+from headwater.registry import errors as codes
 from headwater_streams.sources.registry_client import NoRegistryError, RefusedByRegistryError, RegistryLogin
 from headwater_streams.sources.registry_client import RegistryClient as Client
+
+_WRONG_NAMES = (
+    *(codes.SUBJECT_NOT_FOUND, codes.VERSION_NOT_FOUND, codes.SCHEMA_NOT_FOUND, codes.INVALID_VERSION),
+    *(codes.INVALID_LEVEL, codes.INVALID_MODE, codes.INVALID_SUBJECT),
+)
 
 
 def login_of(settings: RegistrySettings) -> RegistryLogin:
@@ -45,12 +51,14 @@ class RegistryClient:
         """The answer to one request; see `headwater_streams.sources.registry_client`.
 
         Raises:
-            UserError: The registry refuses, with its sentence, or does not answer.
+            UsageError: It has nothing of the name that was given.
+            UserError: It refuses for another reason, with its sentence, or does not answer.
         """
         try:
             return self._client.ask(method, *path, body=body, **query)
         except RefusedByRegistryError as error:
-            raise UserError(str(error)) from error
+            kind = UsageError if error.code in _WRONG_NAMES else UserError
+            raise kind(str(error)) from error
         except NoRegistryError as error:
             raise UserError(
                 f"{error}: start one with headwater up --registry, or name another with --url",

@@ -18,7 +18,16 @@ _NO_ENTRY, _PASSES = (401, 403), (407, 408, 425, 429)
 
 
 class RefusedByRegistryError(LookupError):
-    """The registry answers that it has no such thing, or does not do it; the message is its sentence."""
+    """The registry answers that it has no such thing, or does not do it; the message is its sentence.
+
+    Args:
+        message: The sentence.
+        code: The number of the reason, as 40401 of a subject that there is not; None if it gives none.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class NoRegistryError(OSError):
@@ -122,7 +131,7 @@ class RegistryClient:
             with urlopen(request, timeout=self._timeout_s, context=self._context) as response:  # noqa: S310
                 return json.loads(response.read() or b"null")
         except HTTPError as error:
-            message = _message_of(error)
+            code, message = _reason_of(error)
             if error.code in _NO_ENTRY:
                 raise NoRegistryError(
                     f"the registry at {self.url} does not let this client in ({message or error.reason}): see "
@@ -138,7 +147,7 @@ class RegistryClient:
                 ) from error
             if error.code >= _SERVER_FAULT:
                 raise NoRegistryError(f"the registry at {self.url} fails: {message}") from error
-            raise RefusedByRegistryError(message) from error
+            raise RefusedByRegistryError(message, code) from error
         except (OSError, HTTPException) as error:
             why = getattr(error, "reason", None) or error
             raise NoRegistryError(f"no registry answers at {self.url} ({why})") from error
@@ -146,9 +155,11 @@ class RegistryClient:
             raise NoRegistryError(f"what answers at {self.url} is no schema registry: {error}") from error
 
 
-def _message_of(error: HTTPError) -> str | None:
-    """The registry's own sentence; None if it is none of a registry."""
+def _reason_of(error: HTTPError) -> tuple[int | None, str | None]:
+    """The registry's own number and sentence; no sentence if it is none of a registry."""
     try:
-        return str(json.loads(error.read())["message"])
-    except (ValueError, KeyError, TypeError, OSError):
-        return None
+        answer = json.loads(error.read())
+        code = answer.get("error_code")
+        return (code if isinstance(code, int) else None), str(answer["message"])
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        return None, None
