@@ -147,6 +147,8 @@ def test_event_has_offsets_versions_rows_and_what_was_rejected() -> None:
     )
     check(events)
     assert (started["eventType"], done["eventType"]) == ("START", "COMPLETE")
+    engines = [event["run"]["facets"]["processing_engine"]["name"] for event in (started, done)]
+    assert engines == ["spark", "spark"], "DataHub takes no event that does not say what ran it"
     assert started["run"]["runId"] == done["run"]["runId"]
     (read,), (written,) = done["inputs"], done["outputs"]
     assert (read["namespace"], read["name"]) == ("kafka://host:9092", "flights")

@@ -200,14 +200,19 @@ def events_of(
         assertions: What checks found of the table's rows in that time, besides what the ledger says.
         spark: Spark's version, where it is known.
     """
+    # DataHub answers an event without it with 500 (datahub-project/datahub#13874).
+    engine = {"processing_engine": place.facet("processing_engine", name="spark", version=spark or "unknown")}
     first, last = run.commits[0].timestamp_ms, run.commits[-1].timestamp_ms
     base = {"producer": place.producer, "schemaURL": _EVENT}
-    named = {"job": _job(run, place), "run": {"runId": run.run_id, "facets": _run_facets(run, place, spark)}}
+    named = {
+        "job": _job(run, place),
+        "run": {"runId": run.run_id, "facets": {**_run_facets(run, place), **engine}},
+    }
     started = {
         "eventType": "START",
         "eventTime": iso(first * 1000),
         **base,
-        "run": {"runId": run.run_id},
+        "run": {"runId": run.run_id, "facets": engine},
         "job": named["job"],
         "inputs": [],
         "outputs": [],
@@ -239,13 +244,13 @@ def _job(run: Run, place: Place) -> Event:
     return {"namespace": place.namespace, "name": run.job, "facets": {"jobType": kind}}
 
 
-def _run_facets(run: Run, place: Place, spark: str) -> Event:
+def _run_facets(run: Run, place: Place) -> Event:
     terms: dict[str, Counter[str]] = {}
     for entry in run.entries:
         for name, its in entry.accounting.items():
             terms.setdefault(name, Counter()).update(its)
     end_ms = run.start_ms + place.period_ms
-    facets = {
+    return {
         "nominalTime": place.facet(
             "nominalTime", nominalStartTime=iso(run.start_ms * 1000), nominalEndTime=iso(end_ms * 1000)
         ),
@@ -259,9 +264,6 @@ def _run_facets(run: Run, place: Place, spark: str) -> Event:
             accounting={name: dict(its) for name, its in terms.items()},
         ),
     }
-    if spark:
-        facets["processing_engine"] = place.facet("processing_engine", name="spark", version=spark)
-    return facets
 
 
 def _inputs(
