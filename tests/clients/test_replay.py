@@ -180,9 +180,87 @@ def test_replay_of_a_time_that_no_record_can_have_is_refused_before_it_is_sent(
     pq.write_table(pa.table({"at": [T0.replace(year=1931), T0]}), path)
     words = ("replay", str(path), "--topic", "old", "--time", "at")
     assert run(running, home, *words, "--keep-timestamps") == 1
-    assert "row 0 is of a time before 1970" in capsys.readouterr().err
+    assert "row 0 is of 1970-01-01T00:00:00Z or before" in capsys.readouterr().err
     assert run(running, home, *words) == 0
     assert len(records(running, "old")) == 2
+
+
+@pytest.mark.parametrize("name", ["*.parquet", "x?.parquet", "[xy].parquet", "X.PARQUET"])
+def test_replay_of_a_file_whose_name_is_a_pattern_sends_that_file(
+    running: RunningBroker, home: Home, tmp_path: Path, name: str
+) -> None:
+    for other, n in (("x.parquet", 1), ("xy.parquet", 2), (name, 3)):
+        pq.write_table(pa.table({"n": [n]}), tmp_path / other)
+    topic = f"pattern-{name.encode().hex()}"
+    assert run(running, home, "replay", str(tmp_path / name), "--topic", topic) == 0
+    assert [message.value() for message in records(running, topic)] == [b'{"n": 3}']
+
+
+def test_replay_of_a_file_that_no_job_wrote_sends_columns_with_an_underscore(
+    running: RunningBroker, home: Home, tmp_path: Path
+) -> None:
+    path = tmp_path / "theirs.parquet"
+    theirs = {"_id": ["a"], "_c0": [1], "_key": ["k"], "__replayed_at": ["x"]}
+    pq.write_table(pa.table(theirs), path)
+    assert run(running, home, "replay", str(path), "--topic", "theirs", "--key", "_id") == 0
+    (sent,) = records(running, "theirs")
+    assert (sent.key(), json.loads(sent.value())) == (
+        b"a",
+        {name: value for name, (value,) in theirs.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "expected"),
+    [(REJECTED, "_key", b"k"), (REJECTED, "_check", b"has_carrier"), (TABLE, "_offset", b"2")],
+)
+def test_replay_with_a_hidden_column_as_the_key(
+    running: RunningBroker, home: Home, source: str, column: str, expected: bytes
+) -> None:
+    topic = f"key-{column}"
+    where = ("--where", "_offset >= 2")
+    assert run(running, home, "replay", source, "--topic", topic, "--key", column, *where) == 0
+    assert [message.key() for message in records(running, topic)] == [expected]
+
+
+def test_replay_of_a_column_of_bytes_as_the_key_sends_the_bytes(
+    running: RunningBroker, home: Home, tmp_path: Path
+) -> None:
+    path = tmp_path / "bytes.parquet"
+    pq.write_table(pa.table({"id": [b"\xff\x00"]}), path)
+    assert run(running, home, "replay", str(path), "--topic", "bytes", "--key", "id") == 0
+    (sent,) = records(running, "bytes")
+    assert (sent.key(), sent.value()) == (b"\xff\x00", b'{"id": "/wA="}')
+
+
+@pytest.mark.parametrize("text", ['[\n {"n": 1}\n]\n', '{\n "n": 1\n}\n'])
+def test_replay_of_a_document_that_is_not_an_object_a_line_sends_nothing(
+    running: RunningBroker, home: Home, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "document.json"
+    path.write_text(text)
+    assert run(running, home, "replay", str(path), "--topic", "document") == 2
+    assert "line 1: no JSON ends there, and each line is sent by itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("at", "sentence"),
+    [(0, "row 1 is of 1970-01-01T00:00:00Z or before"), (1e30, "row 1 has a time beyond all timestamps")],
+)
+def test_replay_of_a_time_that_a_producer_cannot_give_is_refused(
+    running: RunningBroker,
+    home: Home,
+    tmp_path: Path,
+    at: float,
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """librdkafka takes 0 for the time of now."""
+    path = tmp_path / "times.jsonl"
+    path.write_text(f'{{"at": 1357034400000}}\n{{"at": {at}}}\n')
+    words = ("replay", str(path), "--topic", "times", "--time", "at", "--keep-timestamps")
+    assert run(running, home, *words) == 1
+    assert sentence in capsys.readouterr().err
 
 
 def test_replay_of_a_table_that_goes_on_is_of_one_version(running: RunningBroker, home: Home) -> None:

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ _RAW, _KEY, _HEADERS = "_raw", "_key", "_headers"
 _PLACE = ("_timestamp", "_topic", "_partition", "_offset", "_row")
 _TIME = "__replayed_at"
 _NO_TIME = "--speed and --keep-timestamps go by event times: --time names the column that has them"
+_LAST_MS = 2**63 - 1
+_COMMITTED = {"_batch", "_generation"}
+"""Columns that each table of a job has."""
 LINES, PARQUET = (".jsonl", ".ndjson", ".json"), (".parquet",)
 
 
@@ -109,12 +113,18 @@ def timestamp_of(record: Replayed) -> int | None:
     """A record's event time as its timestamp; None where it has none.
 
     Raises:
-        UserError: It is before 1970, which no timestamp of a record can be.
+        UserError: It is none that a record's timestamp can be.
     """
-    if record.at_ms is not None and record.at_ms < 0:
+    # To librdkafka 0 is the time of now.
+    if record.at_ms is not None and not 0 < record.at_ms <= _LAST_MS:
+        what = (
+            "is of 1970-01-01T00:00:00Z or before"
+            if record.at_ms <= 0
+            else "has a time beyond all timestamps"
+        )
         raise UserError(
-            f"row {record.number} is of a time before 1970, which no record's timestamp can be: leave "
-            "--keep-timestamps out, or choose rows with --where"
+            f"row {record.number} {what}, which a producer cannot give a record: leave --keep-timestamps out, or "
+            "choose rows with --where"
         )
     return record.at_ms
 
@@ -133,19 +143,23 @@ def of_table(batches: Iterator["pa.RecordBatch"], selection: Selection) -> Itera
 
     number = selection.skip
     for batch in batches:
-        times_us = batch[_TIME].cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
-        is_raw = _RAW in batch.schema.names
-        own = [n for n in batch.schema.names if n != _TIME and not n.startswith("_")]
+        times_us = batch.column(batch.num_columns - 1).cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
+        batch = batch.remove_column(batch.num_columns - 1)  # by its place: another one may have its name
+        names = batch.schema.names
+        is_raw = _RAW in names
+        # Of a file or a table that no job wrote, _id is a column as any other.
+        own = [n for n in names if not (n.startswith("_") and (is_raw or _COMMITTED.issubset(names)))]
         objects: Iterable[dict[str, Any]] = [
             {}
         ] * batch.num_rows  # of a quarantine table, which has no own columns
         if own:
             objects = Result.from_arrow(pa.Table.from_batches([batch.select(own)])).objects()
-        kept = {n: batch[n].to_pylist() for n in (_RAW, _KEY, _HEADERS) if n in batch.schema.names}
+        kept = {n: batch[n].to_pylist() for n in (_RAW, _KEY, _HEADERS) if n in names and n not in own}
+        keys = kept.get(_KEY)
+        if selection.key is not None:
+            keys = [*map(_as_key, _plain(batch[selection.key]))]
         for place, (at_us, values) in enumerate(zip(times_us, objects, strict=True)):
-            key = kept[_KEY][place] if _KEY in kept else None
-            if selection.key is not None:
-                key = _as_key(values.get(selection.key))
+            key = None if keys is None else keys[place]
             value = kept[_RAW][place] if is_raw else json_text(values).encode()
             headers = _headers(kept[_HEADERS][place]) if _HEADERS in kept else ()
             yield Replayed(number, key, value, headers, None if at_us is None else at_us // 1000)
@@ -189,23 +203,41 @@ def of_lines(path: Path, selection: Selection) -> Iterator[Replayed]:
     """The lines of a file of JSON as records, each as it stands there, in its order.
 
     Raises:
-        UsageError: There is no time to go by.
+        UsageError: There is no time to go by, or the file has no object a line.
         UserError: A line has no such time, or the file cannot be read.
     """
     if selection.by_time and selection.time is None:
         raise UsageError(_NO_TIME)
+    first = next(islice(_lines(path), selection.skip, None), b"{}")
+    if first.lstrip()[:1] in (b"[", b"{") and not _is_json(first):
+        raise UsageError(
+            f"{path} line {selection.skip + 1}: no JSON ends there, and each line is sent by itself: give a file with "
+            "an object a line, as jq -c '.[]' makes of an array"
+        )
     return _of_lines(path, selection)
 
 
-def _of_lines(path: Path, selection: Selection) -> Iterator[Replayed]:
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as lines:
-            for number, line in enumerate(lines):
-                value = line.rstrip(b"\r\n")
-                if number >= selection.skip and value:
-                    yield _of_line(path, number, value, selection)
+            for line in lines:
+                yield line.rstrip(b"\r\n")
     except OSError as error:
         raise UserError(f"cannot read {path}: {reason(error)}") from error
+
+
+def _of_lines(path: Path, selection: Selection) -> Iterator[Replayed]:
+    for number, value in enumerate(_lines(path)):
+        if number >= selection.skip and value:
+            yield _of_line(path, number, value, selection)
 
 
 def _of_line(path: Path, number: int, value: bytes, selection: Selection) -> Replayed:
@@ -234,9 +266,20 @@ def _moment_ms(value: Any) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def _plain(column: "pa.Array") -> list[Any]:
+    """The values of a column as JSON has them; bytes as they are."""
+    import pyarrow as pa
+
+    from headwater.sql.values import plain_values
+
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    values: list[Any] = column.to_pylist() if is_bytes else plain_values(column)
+    return values
+
+
 def _as_key(value: Any) -> bytes | None:
-    if value is None:
-        return None
+    if value is None or isinstance(value, bytes):
+        return value
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
 
 

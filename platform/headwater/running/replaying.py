@@ -1,5 +1,6 @@
 """Sends kept rows to a topic again: what `headwater replay` and `hw.replay` have in common."""
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,12 +69,15 @@ def kept_rows(home: Path, selection: Selection, at: int | None = None) -> Iterat
         return
     if at is not None:
         raise UsageError("--at names a version of a table; a file has none")
-    if path.suffix in LINES:
+    kind = path.suffix.lower()
+    if kind in LINES:
         if selection.where is not None:
             raise UsageError("--where chooses rows of a table or a Parquet file; lines are sent as they are")
         yield Kept(origin_of_file(path, selection), of_lines(path, selection))
-    elif path.suffix in PARQUET:
-        with _rows(home, selection, f"read_parquet({_text(str(path.absolute()))})", {}) as rows:
+    elif kind in PARQUET:
+        # *, ? and [ would be of a pattern, by which other files are read.
+        literal = re.sub(r"([*?[])", r"[\1]", str(path.absolute()))
+        with _rows(home, selection, f"read_parquet({_text(literal)})", {}) as rows:
             yield Kept(origin_of_file(path, selection), rows)
     else:
         raise UsageError(f"{path}: it is none of {', '.join((*LINES, *PARQUET))}, which can be replayed")
