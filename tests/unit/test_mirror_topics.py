@@ -7,7 +7,7 @@ import pytest
 
 from headwater.errors import UsageError
 from headwater.mirror.groups import Mirrored, to_commit, translated
-from headwater.mirror.topics import Choice, Refused, followed, pattern, record_of
+from headwater.mirror.topics import Choice, Refused, Settings, followed, pattern, record_of
 from headwater_streams.sources.mirrored import MirrorMap, Runs, TopicRecord
 
 ALL = Choice((re.compile(".*"),))
@@ -108,6 +108,15 @@ def test_mirror_settings_follow_the_source_and_leave_what_was_set_at_the_target(
 def test_mirror_does_not_have_the_target_ask_for_schemas_of_a_record_that_the_source_has_taken() -> None:
     asks = {"confluent.value.schema.validation": "true"}
     assert followed(asks, {}, [*asks])[1] == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["remote.storage.enable", "local.retention.ms", "message.timestamp.before.max.ms"]
+)
+def test_mirror_settings_that_are_of_one_cluster_alone_are_left_out(name: str) -> None:
+    """Brokers without tiered storage make no topic that has it, and a record that is mirrored late is no older."""
+    assert followed({name: "1"}, {}, [name]) == (Settings({}, ()), {})
+    assert followed({name: "1"}, {name: "1"}, [name]) == (Settings({}, (name,)), {})
 
 
 def test_mirror_settings_that_the_target_does_not_know_are_left_out() -> None:

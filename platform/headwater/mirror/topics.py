@@ -13,13 +13,23 @@ OWN_SETTINGS = frozenset(
         "confluent.value.schema.validation",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
         "message.timestamp.type",
         "min.insync.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
         "unclean.leader.election.enable",
     }
 )
-"""Settings that each cluster has of its own: how many brokers it has, and how records are stamped and judged when they
-are produced. A mirrored record keeps its timestamp, and its topic's name may be of no subject."""
+"""Settings that each cluster has of its own: how many brokers it has, whether it has tiered storage, and how records
+are stamped and judged when they are produced. A mirrored record keeps its timestamp, which is the older the further the
+mirror is behind (KAFKA-20163), and its topic's name may be of no subject. Brokers without tiered storage make no topic
+that has it."""
 
 
 @dataclass(frozen=True)
