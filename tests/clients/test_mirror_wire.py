@@ -168,6 +168,101 @@ def test_mirror_tells_what_expired_before_it_was_mirrored(west: RunningBroker, e
     )  # also of another process
 
 
+def test_mirror_goes_on_saying_what_expired_though_no_record_came_behind_it(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+
+    def lost_after(sent: int, gone_before: int) -> int:
+        send(west.bootstrap, "clicks", range(sent))
+        place = TopicPartition("clicks", 0, gone_before)
+        admin(west).delete_records([place])[place].result()
+        return mirror_once(west.bootstrap, east.bootstrap)[0]["topics"][0]["lost"]
+
+    # Nothing expired yet; all of 50; nothing new; all of 20 more; and records that stay.
+    steps = [(0, 0), (50, 150), (0, 150), (20, 170), (1, 170), (1, 170)]
+    assert [lost_after(*step) for step in steps] == [0, 50, 50, 70, 70, 70]
+    here = rows(east.bootstrap, "clicks")
+    runs = load(End(KafkaCluster(east.bootstrap))).runs["clicks", 0]
+    assert [runs.origin(row[1]) for row in here] == [*range(100), 170, 171]
+
+
+def test_mirror_tells_what_expired_before_the_first_record_was_mirrored(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    make_topic(west.bootstrap, "old")
+    send(west.bootstrap, "old", range(9))
+    place = TopicPartition("old", 0, 5)
+    admin(west).delete_records([place])[place].result()
+    mirror_once(west.bootstrap, east.bootstrap)  # what was gone before a mirror began is not lost by one
+    send(west.bootstrap, "clicks", range(100))
+    place = TopicPartition("clicks", 0, 60)
+    admin(west).delete_records([place])[place].result()
+
+    status, told = mirror_once(west.bootstrap, east.bootstrap)
+
+    assert [topic["lost"] for topic in status["topics"]] == [60, 0]
+    assert told == [
+        "topic clicks, partition 0: 60 offsets of the source, from 0 on, expired before they were mirrored"
+    ]
+
+
+def test_mirror_goes_on_where_all_that_it_wrote_has_expired(west: RunningBroker, east: RunningBroker) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    mirror_once(west.bootstrap, east.bootstrap)
+    place = TopicPartition("clicks", 0, 100)
+    admin(east).delete_records([place])[place].result()
+    send(west.bootstrap, "clicks", range(100, 110))
+
+    assert mirror_once(west.bootstrap, east.bootstrap)[1] == []
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")[100:]
+
+
+def test_mirror_halts_before_a_record_without_a_key_that_a_compacted_topic_does_not_take(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    producer = Producer({"bootstrap.servers": west.bootstrap, **QUIET})
+    producer.produce("clicks", b"without a key")
+    producer.flush()
+    change(west, "clicks", "cleanup.policy", "compact")
+
+    with pytest.raises(
+        MirrorError, match=r"refuses a batch of it: invalid record \(Compacted .* without key"
+    ):
+        mirror_once(west.bootstrap, east.bootstrap)
+    change(east, "clicks", "cleanup.policy", "delete")
+    mirror_once(west.bootstrap, east.bootstrap)
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_once_waits_for_a_partition_that_nobody_leads(
+    west: RunningBroker, east: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(west.bootstrap, "clicks", 2)
+    send(west.bootstrap, "clicks", range(100))
+    is_led, offsets = threading.Event(), End.offsets
+
+    def of_those_that_are_led(end: End, places: Any, which: int, *, committed: bool = False) -> Any:
+        found = offsets(end, places, which, committed=committed)
+        return {place: offset for place, offset in found.items() if is_led.is_set() or place != ("clicks", 1)}
+
+    monkeypatch.setattr(End, "offsets", of_those_that_are_led)
+    mirror = RunningMirror(west.bootstrap, east.bootstrap, once=True)
+    with mirror:
+        until(lambda: bool(mirror.told))
+        assert mirror.told == [
+            "topic clicks, partition 1: nobody leads it at the source; the mirror waits for it"
+        ]
+        is_led.set()
+        mirror.join()
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
 def test_mirror_does_not_call_expired_markers_lost(west: RunningBroker, east: RunningBroker) -> None:
     make_topic(west.bootstrap, "orders")
     for _ in range(3):
@@ -551,6 +646,20 @@ def test_mirror_halts_before_records_that_the_target_does_not_take_and_goes_on_o
         until(lambda: any("max.message.bytes=" in each for each in mirror.told))
         change(east, "clicks", "max.message.bytes", "2000")
         until(lambda: len(rows(east.bootstrap, "clicks")) == 2)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+def test_mirror_copies_records_that_have_become_too_old_to_be_produced(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    producer = Producer({"bootstrap.servers": west.bootstrap, **QUIET})
+    producer.produce("clicks", b"old", timestamp=1_357_034_400_000)
+    producer.flush()
+    change(west, "clicks", "message.timestamp.before.max.ms", "3600000")
+
+    mirror_once(west.bootstrap, east.bootstrap)
 
     assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
 

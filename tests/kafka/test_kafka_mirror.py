@@ -101,6 +101,21 @@ def test_mirror_of_what_is_stamped_by_kafka_keeps_the_stamps(kafka: str, ours: R
     assert rows(ours.bootstrap, "stamped") == rows(kafka, "stamped")
 
 
+def test_mirror_into_kafka_goes_on_where_all_that_it_wrote_has_expired(
+    kafka: str, ours: RunningBroker
+) -> None:
+    make_topic(ours.bootstrap, "expiring")
+    send(ours.bootstrap, "expiring", range(100))
+    mirror_once(ours.bootstrap, kafka, "expiring")
+    place = TopicPartition("expiring", 0, 100)
+    admin_of(kafka).delete_records([place])[place].result()
+    send(ours.bootstrap, "expiring", range(100, 110))
+
+    mirror_once(ours.bootstrap, kafka, "expiring")
+
+    assert rows(kafka, "expiring") == rows(ours.bootstrap, "expiring")[100:]
+
+
 def test_mirror_settings_that_kafka_does_not_know_are_left_out(
     kafka: str, ours: RunningBroker, tmp_path: Path
 ) -> None:

@@ -129,6 +129,10 @@ class RunningMirror:
         self._thread.start()
         return self
 
+    def join(self) -> None:
+        """Waits until one that mirrors once has ended."""
+        self._thread.join()
+
     def __exit__(self, *_: object) -> None:
         self.stop.set()
         self._thread.join()

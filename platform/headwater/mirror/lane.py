@@ -33,7 +33,7 @@ from headwater_broker.log.batch import (
 )
 from headwater_streams.base.plural import quantity
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from headwater_streams.sources.mirrored import MirrorRecord, RunsRecord
+from headwater_streams.sources.mirrored import MirrorMap, MirrorRecord, RunsRecord
 
 _WAIT_MS = 500
 _PARTITION_BYTES = 4 << 20
@@ -188,13 +188,11 @@ class Lane:
                     continue
                 if planned is not None:
                     each.served = self._turns
-                    kept += _to_keep(each, planned, each.copying.here)
+                    kept += _to_keep(each, planned, each.copying.here, self._keeper.map)
                     outgoing.append((each, planned.batches))
         self._fetch({place: each for place, each in going.items() if not each.halted})
         if kept:
             self._keeper.keep(kept)
-            for each, _ in outgoing:
-                each.lost = 0
         self._produce(outgoing)
         return True
 
@@ -268,14 +266,24 @@ class Lane:
                 f"the source ends at offset {end}, and {at} offsets of it are mirrored: the topic was deleted and made "
                 f"anew there, or lost its end; delete {each.here} at the target to have it mirrored anew"
             )
-        first = max(at, each.passed)  # what lies before that were markers, or records that were aborted
-        if begin > first:
-            each.lost += begin - first
-            self._tell(
-                f"{_named(each)}: {quantity(begin - first, 'offset')} of the source, from {first} on, expired before "
-                "they were mirrored"
-            )
+        # What lies before what was passed were markers, or records that were aborted.
+        self._tell_lost(each, each.copying.here, max(at, each.passed or 0), begin)
         each.copying.there = max(begin, at)
+
+    def _tell_lost(self, each: Partition, here: int, first: int, begin: int) -> None:
+        """Says which offsets expired, and keeps how many at once: no record may come behind them for long."""
+        lost = begin - first
+        if lost <= 0:
+            return
+        before = self._keeper.map.lost_before(each.here, each.place[1], here, here + 1)
+        record = RunsRecord(
+            topic=each.here, partition=each.place[1], runs=((here, begin),), end=here + 1, lost=before + lost
+        )
+        self._keeper.keep([record])
+        self._tell(
+            f"{_named(each)}: {quantity(lost, 'offset')} of the source, from {first} on, expired before they were "
+            "mirrored"
+        )
 
     def _sync(self, partitions: list[Partition]) -> None:
         """Has partitions go on where the target ends."""
@@ -297,7 +305,7 @@ class Lane:
             except HaltedError as error:
                 self._halt(each, error)
             if each.copying is not None:
-                each.acknowledged, each.lost = here, 0
+                each.acknowledged = here
                 each.passed = each.passed if here else 0
                 each.reached(each.copying.there)
 
@@ -310,6 +318,8 @@ class Lane:
                 each.rest()
                 return None
             there = begin
+            if each.passed is not None:  # a mirror stood there before
+                self._tell_lost(each, here, each.passed, begin)
         if here and not self._is_ours(each, here):
             raise HaltedError(_foreign(each, here - 1))
         return Copying(
@@ -328,6 +338,8 @@ class Lane:
         data = connection.receive().responses[0].partitions[0]
         if passes(data.error_code):
             raise AwayError(f"{each.here}, partition {each.place[1]}: its leader is away")
+        if data.error_code is ErrorCode.offset_out_of_range:
+            return True  # all of it has expired there
         if data.error_code:
             raise HaltedError(f"the target refuses to send {each.here}: {_words_of(data.error_code)}")
         header = _last_header(data.records or b"")
@@ -397,7 +409,7 @@ class Lane:
                     self._target.layout = Layout("")
                     each.rest()
                 else:
-                    self._halt(each, HaltedError(_refused(each, code, batch.size)))
+                    self._halt(each, HaltedError(_refused(each, code, batch.size, _why(result))))
 
     def _halt(self, each: Partition, error: HaltedError) -> None:
         each.copying = None
@@ -451,17 +463,23 @@ def _last_header(data: bytes) -> HeaderTuple | None:
     return last
 
 
-def _to_keep(each: Partition, planned: Planned, end: int) -> list[RunsRecord]:
+def _to_keep(each: Partition, planned: Planned, end: int, known: MirrorMap) -> list[RunsRecord]:
     """What is to be kept of a plan before it is carried out; nothing where that is known."""
     runs = planned.runs
-    if each.runs.agrees(runs, end) and not each.lost:
+    if each.runs.agrees(runs, end):
         return []
     parts = [tuple(runs[at : at + _RUNS_AT_ONCE]) for at in range(0, len(runs), _RUNS_AT_ONCE)]
     ends = [*(part[0][0] for part in parts[1:]), end]
-    lost = [each.lost] + [0] * (len(parts) - 1)
+    topic, partition = each.target
     return [
-        RunsRecord(topic=each.here, partition=each.place[1], runs=part, end=part_end, lost=part_lost)
-        for part, part_end, part_lost in zip(parts, ends, lost, strict=True)
+        RunsRecord(
+            topic=topic,
+            partition=partition,
+            runs=part,
+            end=part_end,
+            lost=known.lost_before(topic, partition, part[0][0], part_end),
+        )
+        for part, part_end in zip(parts, ends, strict=True)
     ]
 
 
@@ -486,7 +504,13 @@ def _words_of(code: ErrorCode) -> str:
     return code.name.replace("_", " ")
 
 
-def _refused(each: Partition, code: ErrorCode, size: int) -> str:
+def _why(result: Any) -> str:
+    """What a broker says of a batch that it refuses, of its first bad record where it names one."""
+    of_records = [error.batch_index_error_message for error in result.record_errors]
+    return next(filter(None, (*of_records, result.error_message)), "").strip().rstrip(".")
+
+
+def _refused(each: Partition, code: ErrorCode, size: int, why: str) -> str:
     if code in (ErrorCode.message_too_large, ErrorCode.record_list_too_large):
         return (
             f"the target takes no batch of {size} bytes: headwater topics alter {each.here} --config "
@@ -500,4 +524,4 @@ def _refused(each: Partition, code: ErrorCode, size: int) -> str:
         )
     if code is ErrorCode.topic_authorization_failed:
         return "the target does not let the mirror write it: an ACL is to allow it"
-    return f"the target refuses a batch of it: {_words_of(code)}"
+    return f"the target refuses a batch of it: {_words_of(code)}" + (f" ({why})" if why else "")

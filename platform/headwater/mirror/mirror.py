@@ -236,7 +236,7 @@ class Mirror:
         }
 
     def _lost(self, each: Partition) -> int:
-        return each.lost + self._map.lost(*each.target)
+        return self._map.lost(*each.target)
 
     def _begin(self) -> None:
         source, target = self._source.refresh(), self._target.refresh()
@@ -319,9 +319,15 @@ class Mirror:
         for why in refused:
             self._tell_once(why)
         if self._ends is None and self._options.once:
-            self._ends = self._source.offsets(partitions, LATEST, committed=True)
-            for place, end in self._ends.items():
+            ends = self._source.offsets(partitions, LATEST, committed=True)
+            for place, end in ends.items():
                 partitions[place].source_end = max(partitions[place].source_end or 0, end)
+            if lacking := partitions.keys() - ends.keys():
+                (topic, number), more = min(lacking), len(lacking) - 1
+                which = f"topic {topic}, partition {number}" + (f" and {more} more" if more else "")
+                self._tell_once(f"{which}: nobody leads it at the source; the mirror waits for it")
+            else:
+                self._ends = ends
 
     def _partition(self, place: Place, record: TopicRecord) -> Partition:
         topic_id, known = self._source.layout.ids.get(place[0]), self._partitions.get(place)
@@ -331,7 +337,7 @@ class Mirror:
                 return known
             return replace(known, lane=leader, copying=None)  # the other lane may be at work on the old one
         runs = self._map.runs_of(record.name, place[1])
-        passed = (self._passed or {}).get(place, 0)
+        passed = (self._passed or {}).get(place)
         return Partition(place, topic_id, record.name, runs, leader, passed=passed)
 
     def _forget_expired(self) -> None:

@@ -27,12 +27,12 @@ class Partition:
         rests_until_s: When the target is to be asked, by the monotonic clock.
         mirrored_to: The offset of the source up to which the target has acknowledged all; None before the first look.
         acknowledged: Where the target ended then.
-        passed: The offset of the source up to which a mirror has seen all, also what it had not to copy.
+        passed: The offset of the source up to which a mirror has seen all, also what it had not to copy; None where
+            none is known to have begun.
         source_end: Where the source ended when it was last asked, as far as its transactions are committed or aborted.
         open: How many offsets stood behind that, of transactions that were open.
         records: How many records this process has mirrored.
         served: When the source last had records of it, by a clock of the lane's turns.
-        lost: How many offsets of the source expired before they were mirrored, and are not kept as such yet.
         halted: Why it does not go on; empty where it does.
     """
 
@@ -45,12 +45,11 @@ class Partition:
     rests_until_s: float = 0.0
     mirrored_to: int | None = None
     acknowledged: int = 0
-    passed: int = 0
+    passed: int | None = None
     source_end: int | None = None
     open: int = 0
     records: int = 0
     served: int = 0
-    lost: int = 0
     halted: str = ""
 
     @property
@@ -60,7 +59,7 @@ class Partition:
 
     def reached(self, there: int) -> None:
         """Takes note that all up to an offset of the source is mirrored."""
-        self.mirrored_to, self.passed = there, max(self.passed, there)
+        self.mirrored_to, self.passed = there, max(self.passed or 0, there)
 
     def rest(self) -> None:
         """Has it wait a moment, and then go on where the target ends."""

@@ -351,6 +351,10 @@ class MirrorMap:
         """How many offsets of the origin expired before they were mirrored."""
         return sum(tuple(self.kept.get((topic, partition), {}).values()))
 
+    def lost_before(self, topic: str, partition: int, start: int, end: int) -> int:
+        """How many of these the record about the offsets `[start, end)` here says."""
+        return self.kept.get((topic, partition), {}).get((start, end), 0)
+
     def unneeded(self, topic: str, partition: int, begin: int) -> list[bytes]:
         """The keys of records about offsets before the first one that a partition here still has.
 
