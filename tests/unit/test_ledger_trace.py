@@ -1,5 +1,6 @@
 """Tracing rows to their records and records to their rows, over ledgers that are written by hand."""
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.cli._trace_lines import lines_of_row
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.trace import (
@@ -260,6 +262,24 @@ def test_trace_of_a_join_of_a_topic_with_itself_knows_the_sides() -> None:
     sides = of_topic(0, 9, name="first"), of_topic(0, 9, name="second")
     history = TableHistory.of(pairs, [commit(1, entry(pairs, 0, "join", *sides))])
     assert [history.input_of(Span("clicks", 0, 3, 4), side).input for side in (0, 1)] == ["first", "second"]  # type: ignore[union-attr]
+
+
+def test_trace_of_a_row_of_the_first_version_names_the_row_that_its_batch_read() -> None:
+    made_of = {"silver.rows": [row(0, n=1), row(0, batch=1, n=2)], BUSY: [row(0, n=1)]}
+    commits = {
+        "silver.rows": [
+            commit(batch, entry("silver.rows", batch, "row", of_topic(batch, batch + 1))) for batch in (0, 1)
+        ],
+        BUSY: [commit(1, entry(BUSY, 0, "row", of_table("silver.rows", (0, 1), 0, 1)))],
+    }
+    (traced,) = trace_rows(FakeTables(commits, made_of), BUSY, made_of[BUSY])
+    assert [each.values["n"] for each in traced.inputs[0].rows] == [1]
+
+
+def test_trace_prints_numbers_that_json_does_not_have() -> None:
+    values = {"a": math.nan, "b": -math.inf, "c": None, "d": 0.5}
+    (line,) = lines_of_row(TracedRow("t", "", "", None, None, None, values, ()), {})
+    assert line.startswith("t  a=NaN, b=-Infinity, c=NULL, d=0.5  ")
 
 
 def test_trace_of_a_repaired_row_names_the_repair_until_it_is_taken_back() -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
 from datetime import time as clock
@@ -104,6 +105,8 @@ def _columns(values: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
     plain = plain_value(value)
     if plain is None:
         return "NULL"

@@ -183,9 +183,9 @@ def read_by(
     versions = [s for s in commit.entry.sources if s.table == table and s.versions is not None]
     read = tables.history(table)
     chosen = [
-        any(s.versions[0] <= at < s.versions[1] and at not in s.left_out for s in versions if s.versions)
-        for each in rows.select(["_generation", "_batch"]).to_pylist()
-        if (at := read.version_of(each) or -1) is not None
+        at is not None
+        and any(s.versions[0] <= at < s.versions[1] and at not in s.left_out for s in versions if s.versions)
+        for at in map(read.version_of, rows.select(["_generation", "_batch"]).to_pylist())
     ]
     return rows.filter(pa.array(chosen)) if any(chosen) else rows
 
