@@ -3,7 +3,8 @@
 N records of JSON, some 150 bytes each, stand in a topic of four partitions. Each contender reads all of them and writes
 four columns, in one session with the same settings, in turns; the median of the rounds counts, and a first one, to let
 Java compile, does not. Broker and Spark share the machine's cores. Nothing is asserted of times: compare runs on the
-same machine only. Where two contenders wrote another number of rows, it ends with an error.
+same machine only. `cpu_us` is the processor time of Spark's process for a record, and `broker_cpu_us` the broker's.
+Where two contenders wrote another number of rows, it ends with an error.
 
 - `table`: `hw.load` into a table: decoded, one check, coordinates, account, chunks of `--chunk-mb` megabytes.
 - `files`: the same into a folder of Parquet files.
@@ -31,7 +32,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater.stack.session import spark_session
-from support.processes import running
+from support.processes import cpu_s, running
 
 _TOPIC, _PARTITIONS, _MEGABYTE = "clicks", 4, 1024 * 1024
 _SCHEMA = "page STRING, visitor STRING, at TIMESTAMP, n INT"
@@ -107,18 +108,25 @@ def contenders(
 
 def figures(folder: Path, records: int, rounds: int, chunk_bytes: int) -> dict[str, Any]:
     """The figures of all contenders."""
-    with running(folder / "broker") as (_, bootstrap, _):
+    with running(folder / "broker", "--coordinator", "memory") as (serving, bootstrap, _):
         size = fill(bootstrap, records)
         spark = spark_session(folder, app_name="loading")
+        gateway: Any = spark.sparkContext._gateway  # type: ignore[attr-defined]
+        pids = {"cpu_us": gateway.proc.pid, "broker_cpu_us": serving.pid}
         took: dict[str, list[float]] = {}
+        used_s: dict[str, dict[str, list[float]]] = {}
         try:
             for number in range(rounds + 1):
                 wrote = {}
                 each = [*contenders(spark, folder, bootstrap, chunk_bytes).items()]
                 for name, write in each[number % len(each) :] + each[: number % len(each)]:
+                    before_s = {each: cpu_s(pid) for each, pid in pids.items()}
                     began = time.perf_counter()
                     wrote[name] = write(number)
                     took.setdefault(name, []).append(time.perf_counter() - began)
+                    for each, pid in pids.items():
+                        used = cpu_s(pid) - before_s[each]
+                        used_s.setdefault(name, {}).setdefault(each, []).append(used)
                 if len({*wrote.values()}) != 1:
                     raise SystemExit(f"they wrote different rows: {wrote}")
                 print(f"round {number}: {took}", file=sys.stderr, flush=True)
@@ -132,6 +140,10 @@ def figures(folder: Path, records: int, rounds: int, chunk_bytes: int) -> dict[s
             "warm_s": round(median_s, 2),
             "records_per_s": round(records / median_s),
             "mb_per_s": round(size / _MEGABYTE / median_s, 1),
+            **{
+                each: round(statistics.median(used[1:]) / records * 1e6, 1)
+                for each, used in used_s[name].items()
+            },
         }
     return result
 
