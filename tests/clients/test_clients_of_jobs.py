@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
 from headwater.running.group_offsets import GroupOffsetsOfClusters
@@ -42,6 +42,16 @@ def secured(folder: Path) -> Iterator[Secured]:
 def plain() -> Iterator[str]:
     with broker() as running:
         yield running.bootstrap
+
+
+@pytest.mark.parametrize("time_ms", [-1, -2, -3, -5, -1_230_768_000_000])
+def test_first_since_a_time_before_1970_is_the_beginning(plain: str, time_ms: int) -> None:
+    topic = f"before{time_ms}"
+    producer = Producer({"bootstrap.servers": plain})
+    for _ in range(3):
+        producer.produce(topic, b"x")
+    assert producer.flush(WAIT_S) == 0
+    assert first_since(KafkaCluster(plain), topic, time_ms) == {0: 0}
 
 
 # -- what is allowed -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headwater_streams.base.errors import JobDefinitionError, RefusedError, UnavailableError
@@ -194,9 +194,9 @@ def first_since(cluster: KafkaCluster, topic: str, time_ms: int) -> dict[int, in
     """
     with _asking(cluster) as (consumer, complaints):
         bare, metadata = cluster.bare(topic), _metadata_of(consumer, cluster, complaints, topic)
-        requests = [
-            TopicPartition(bare, partition, time_ms) for partition in metadata.topics[bare].partitions
-        ]
+        # To brokers -1 is the end and not a time, and -2 the beginning. No record has a time before 1970.
+        at = time_ms if time_ms >= 0 else OFFSET_BEGINNING
+        requests = [TopicPartition(bare, partition, at) for partition in metadata.topics[bare].partitions]
         offsets = consumer.offsets_for_times(requests, timeout=_TIMEOUT_S)
         for each in offsets:
             if each.error is not None:
