@@ -37,11 +37,12 @@ def judged(home, *outcomes, check="set", table=TABLE):
         append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table=table, job="j", batch=batch), [result]))
 
 
-def quarantined(home):
-    rows = [
-        {"_reason": "carrier is NULL", "_check": "has_carrier", "_raw": b"{}"},
-        {"_reason": "it is no JSON", "_check": "json", "_raw": b"\xff"},
-    ]
+def quarantined(home, *checks):
+    of = {
+        "has_carrier": {"_reason": "carrier is NULL", "_check": "has_carrier", "_raw": b"{}"},
+        "json": {"_reason": "it is no JSON", "_check": "json", "_raw": b"\xff"},
+    }
+    rows = [of[check] for check in checks or of]
     schema = pa.schema(
         [
             ("_reason", pa.string()),
@@ -164,9 +165,22 @@ def test_quarantine_is_listed_filtered_and_discarded(home, capsys):
     assert "carrier is NULL" not in out
     discard = ("quarantine", "discard", TABLE, "--check", "json", "--because", "a test")
     assert ran(home, capsys, *discard)[1] == f"1 rejected record of {TABLE} discarded\n"
-    assert ran(home, capsys, *discard)[1] == f"0 rejected records of {TABLE} discarded\n"
+    none = f"0 rejected records of {TABLE} discarded; there are 1 by has_carrier\n"
+    assert ran(home, capsys, *discard)[1] == none
     _, out, _ = ran(home, capsys, "quarantine", "list", "--json")
     assert [(each["open"], each["discarded"]) for each in json.loads(out)] == [(1, 1)]
+
+
+def test_all_is_discarded_only_where_all_was_said(home, capsys):
+    quarantined(home)
+    discard = ("quarantine", "discard", TABLE, "--because", "a test")
+    status, _, err = ran(home, capsys, *discard)
+    assert status == 2
+    assert f"2 rejected records of {TABLE} are open: say which are meant, by --check" in err
+    status, _, err = ran(home, capsys, *discard, "--all", "--check", "json")
+    assert (status, "--all is each record that is open" in err) == (2, True)
+    assert json.loads(ran(home, capsys, "quarantine", "list", "--json")[1])[0]["discarded"] == 0
+    assert ran(home, capsys, *discard, "--all")[1] == f"2 rejected records of {TABLE} discarded\n"
 
 
 @pytest.mark.parametrize(
@@ -203,6 +217,30 @@ def test_replay_of_none_says_what_there_is(home, capsys, tmp_path):
     )
     assert status == 0, err
     assert out == f"no rejected record of {TABLE} is open, of these; there are 1 by has_carrier, 1 by json\n"
+
+
+def test_replay_says_how_many_discarded_records_it_reads_between_others(home, capsys, tmp_path):
+    quarantined(home, "json", "has_carrier", "json", "json")
+    (tmp_path / "clean.py").write_text(_JOB)
+    for offset in (1, 3):
+        ran(
+            home,
+            capsys,
+            "quarantine",
+            "discard",
+            TABLE,
+            "--offsets",
+            f"t:0={offset}-{offset + 1}",
+            "--because",
+            "x",
+        )
+    replay = ("quarantine", "replay", str(tmp_path / "clean.py"), "--dry-run")
+    _, out, err = ran(home, capsys, *replay)
+    assert (
+        out == f"2 rejected records of {TABLE} in t:0=0-3; 1 discarded record between them read again, too\n"
+    ), err
+    _, out, _ = ran(home, capsys, *replay, "--offsets", "t:0=0-1")
+    assert out == f"1 rejected record of {TABLE} in t:0=0-1\n"
 
 
 def test_replay_of_what_was_rejected_before_an_ingest_table_is_refused_with_what_mends_it(

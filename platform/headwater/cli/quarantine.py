@@ -27,6 +27,7 @@ from headwater_streams.base.plural import quantity
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headwater_streams.base.ledger_entry import Ranges
     from headwater_streams.ledger.quarantined import Which
 
 
@@ -168,7 +169,8 @@ def replay(
     """Read rejected records again through the job's present code, into the same table, each once.
 
     It is a repair: planned, run beside the live job, proved, and swapped in by one commit. A repair reads whole ranges
-    of offsets, so rows between two rejected records are made anew, too. What is rejected again stays in quarantine.
+    of offsets, so rows between two rejected records are made anew, too, and a discarded record between them is judged
+    again; how many these are is said. What is rejected again stays in quarantine.
     Records of a job with a window or a join were rejected before its ingest table, which is mended first:
     headwater backfill plan JOB --quarantined.
     Exit status 0: swapped in, or nothing to do; 1: the proof failed, and nothing was changed.
@@ -199,11 +201,14 @@ def replay(
         for topic, partitions in ranges.items()
         for partition, (start, end) in partitions.items()
     ]
+    between = _discarded_in(home, table, ranges)
+    beside = f"; {quantity(between, 'discarded record')} between them read again, too" if between else ""
+    counts = {"table": table, "records": len(rows), "discarded_between": between}
     if dry_run:
         if json_output:
-            print_json({"table": table, "records": len(rows), "offsets": spans, "version": None})
+            print_json({**counts, "offsets": spans, "version": None})
         else:
-            print_line(f"{quantity(len(rows), 'rejected record')} of {table} in {', '.join(spans)}")
+            print_line(f"{quantity(len(rows), 'rejected record')} of {table} in {', '.join(spans)}{beside}")
         return
     with errors(), session_of(home, bootstrap, needs_broker=reads_default(job), is_brief=True) as context:
         from headwater_streams import backfill
@@ -224,19 +229,11 @@ def replay(
     left = {(row["_topic"], row["_partition"], row["_offset"]) for row in _rows(home, table, _which())}
     again = sum((row["_topic"], row["_partition"], row["_offset"]) in left for row in rows)
     if json_output:
-        print_json(
-            {
-                "table": table,
-                "records": len(rows),
-                "rejected_again": again,
-                "backfill": planned.id,
-                "version": done["version"],
-            }
-        )
+        print_json({**counts, "rejected_again": again, "backfill": planned.id, "version": done["version"]})
         return
     print_line(
         f"{quantity(len(rows), 'rejected record')} read again into version {done['version']} of {table}, "
-        f"{again:,} of them rejected again; headwater backfill rollback {planned.id} takes it back"
+        f"{again:,} of them rejected again{beside}; headwater backfill rollback {planned.id} takes it back"
     )
 
 
@@ -277,28 +274,41 @@ def discard(
     since: SinceOption = None,
     until: UntilOption = None,
     offsets: OffsetsOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that are open.")] = False,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Note that rejected records are to be left as they are: they are no longer open, and are not replayed.
 
-    No row is removed, as the ledger counts each: the note stands in quality.discarded.
+    Say which are meant, or --all. No row is removed, as the ledger counts each: the note stands in quality.discarded.
 
     \b
     Example:
       headwater quarantine discard silver.departures --check has_carrier --because "test traffic of 1 January"
     """
+    from headwater_streams.ledger.quarantined import Which
     from headwater_streams.ledger.quarantined import discard as note
     from headwater_streams.storage.home import Home
 
     if not because.strip():
         raise UsageError("--because: say why, so that the next person knows")
-    rows = _rows(home, table, _which(check, since, until, offsets))
+    which = _which(check, since, until, offsets)
+    rows = _rows(home, table, which)
+    if everything and which != Which():
+        raise UsageError(
+            "--all is each record that is open: leave --check, --since, --until and --offsets out"
+        )
+    if not everything and which == Which():
+        are_open = f"{quantity(len(rows), f'rejected record of {table} is', f'rejected records of {table} are')} open"
+        raise UsageError(
+            f"{are_open}: say which are meant, by --check, --since, --until or --offsets, or --all"
+        )
     noted = note(Home(home), table, rows, because.strip(), int(time.time() * 1000))
     if json_output:
         print_json({"table": table, "discarded": noted})
-    else:
-        print_line(f"{quantity(noted, 'rejected record')} of {table} discarded")
+        return
+    others = "" if rows else _there_are(home, table)
+    print_line(f"{quantity(noted, 'rejected record')} of {table} discarded{others}")
 
 
 def _which(
@@ -331,6 +341,15 @@ def _rows(home: "Path", table: str, which: "Which") -> list[dict[str, Any]]:
             f"there is no table {table}__quarantine; headwater quarantine list says which there are"
         )
     return rejected(place, table, which)
+
+
+def _discarded_in(home: "Path", table: str, ranges: "Ranges") -> int:
+    """How many of the records in some ranges were discarded."""
+    from headwater_streams.ledger.quarantined import Which, rejected_rows
+    from headwater_streams.storage.home import Home
+
+    rows = rejected_rows(Home(home), table, Which(offsets=ranges, discarded=True)).num_rows
+    return int(rows - rejected_rows(Home(home), table, Which(offsets=ranges)).num_rows)
 
 
 def _conditions(home: "Path", table: str, which: "Which") -> list[str]:
