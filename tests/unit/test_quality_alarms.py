@@ -4,10 +4,12 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socket import create_server
+from subprocess import TimeoutExpired
 from threading import Event, Thread
 from types import SimpleNamespace
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from headwater.running import quality_watch
 from headwater.running.quality_watch import AlarmBell, QualityWatch, WatchSettings, by_command, by_webhook
 from headwater_streams.quality.alarms import AlarmState, Schedule, alarms, turns
 from headwater_streams.quality.check_result import CheckResult
@@ -145,7 +148,7 @@ def judged(home, minute, outcome):
 
 
 def bell_of(home, deliver, way="command"):
-    return AlarmBell(home, way, deliver, lambda: NOON)
+    return AlarmBell(home, way, deliver, lambda: NOON + timedelta(hours=1))
 
 
 def test_bell_rings_once_and_again_where_it_was_not_heard(tmp_path):
@@ -166,6 +169,16 @@ def test_bell_rings_once_and_again_where_it_was_not_heard(tmp_path):
     judged(home, 30, "held")
     bell.look()
     assert heard == ["broken", "well"]
+
+
+def test_results_of_a_clock_that_was_a_day_ahead_hide_no_later_ones(tmp_path):
+    home, heard = Home(tmp_path), []
+    judged(home, 24 * 60, "held")
+    bell = bell_of(home, lambda alarm: heard.append(alarm.state))
+    assert bell.look()
+    judged(home, 30, "broken")
+    assert bell.look()
+    assert heard == ["broken"]
 
 
 def test_two_commands_of_a_home_tell_it_once(tmp_path):
@@ -287,6 +300,24 @@ def test_what_a_failing_command_says_need_not_be_text():
     (alarm,) = alarms(AlarmState(), [row(1, "broken")])
     with pytest.raises(OSError, match=r"ended with status 2: \\xff no"):
         by_command(r"printf '\377 no' >&2; exit 2")(alarm)
+
+
+def test_command_that_hangs_is_ended_with_what_it_has_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(quality_watch, "_TAKES_AT_MOST_S", 1.0)
+    (alarm,) = alarms(AlarmState(), [row(1, "broken")])
+    with pytest.raises(TimeoutExpired):
+        by_command(f"sleep 600 & echo $! > {tmp_path / 'pid'}; wait; true")(alarm)
+    left = subprocess.run(
+        ["ps", "-o", "stat=", "-p", (tmp_path / "pid").read_text().strip()], capture_output=True, text=True
+    )
+    assert left.stdout.strip()[:1] in ("", "Z")
+
+
+def test_command_that_says_much_is_told_by_its_last_words():
+    (alarm,) = alarms(AlarmState(), [row(1, "broken")])
+    with pytest.raises(OSError, match=r"ended with status 1: [\s\S]*the end") as failure:
+        by_command("seq 1 1000000 >&2; echo the end >&2; exit 1")(alarm)
+    assert len(str(failure.value)) < 400
 
 
 class Clock:

@@ -6,6 +6,7 @@ It never stops a job: what goes wrong here is a warning, and is tried again.
 import json
 import logging
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -36,6 +37,9 @@ _AGAIN_AFTER_S = 60.0
 _TAKES_AT_MOST_S = 30.0
 _NO_SUITES = Schedule()
 _FIRST_LOOK = timedelta(days=1)
+_OUT_OF_ORDER = timedelta(minutes=10)
+"""Results of two jobs may be committed a little out of order."""
+_TOLD_BYTES = 200
 _COLUMNS = "table check outcome kind job batch version judged failed observed sample".split()  # noqa: SIM905
 
 Deliver = Callable[[Alarm], None]
@@ -50,20 +54,28 @@ def by_command(command: str) -> Deliver:
     def deliver(alarm: Alarm) -> None:
         # Into a file, not a pipe: what the command leaves running behind it would hold that open, and the alarm would
         # count as not delivered.
-        with TemporaryFile() as said:
-            done = subprocess.run(  # noqa: S602 - the person's own command, from their settings
+        line = f"{json.dumps(alarm.to_json())}\n".encode()
+        with (
+            TemporaryFile() as said,
+            subprocess.Popen(  # noqa: S602 - the person's own command, from their settings
                 command,
                 shell=True,
-                input=f"{json.dumps(alarm.to_json())}\n".encode(),
-                timeout=_TAKES_AT_MOST_S,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
-                check=False,
-            )
-            if done.returncode:
-                said.seek(0)
-                why = said.read().decode(errors="backslashreplace").strip()[-200:]
-                raise OSError(f"{command!r} ended with status {done.returncode}: {why}")
+                start_new_session=True,
+            ) as process,
+        ):
+            try:
+                process.communicate(line, timeout=_TAKES_AT_MOST_S)
+            except subprocess.TimeoutExpired:
+                # With what it has started: each try would leave that behind, and it is tried again every minute.
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+            if process.returncode:
+                said.seek(max(0, said.seek(0, os.SEEK_END) - _TOLD_BYTES))
+                why = said.read().decode(errors="backslashreplace").strip()[-_TOLD_BYTES:]
+                raise OSError(f"{command!r} ended with status {process.returncode}: {why}")
 
     return deliver
 
@@ -125,7 +137,7 @@ class AlarmBell:
         """Args: the home; the way's name; what delivers; the time."""
         self._home, self._deliver = home, deliver
         self._path = home.root / "quality" / f"alarms-{way}.json"
-        self._since = now() - _FIRST_LOOK
+        self._now, self._since = now, now() - _FIRST_LOOK
 
     def look(self) -> bool:
         """Delivers what is news, oldest first; says whether everything was delivered.
@@ -141,9 +153,16 @@ class AlarmBell:
             return True
 
     def _look(self) -> bool:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         from headwater_streams.quality.results import history
 
         found = history(self._home, since=self._since, columns=_COLUMNS)
+        # Results of a clock that was ahead, and was set right, would count as the newest until that time.
+        found = found.filter(
+            pc.less_equal(found["at"], pa.scalar(self._now() + _OUT_OF_ORDER, found["at"].type))
+        )
         state = self._state()
         for alarm in alarms(state, turns(found).to_pylist()):
             try:
@@ -153,8 +172,8 @@ class AlarmBell:
                 return False
             state = state.after(alarm)
             self._keep(state)
-        if found.num_rows:  # results of two jobs may be committed a little out of order
-            self._since = max(self._since, found["at"][-1].as_py() - timedelta(minutes=10))
+        if found.num_rows:
+            self._since = max(self._since, found["at"][-1].as_py() - _OUT_OF_ORDER)
         return True
 
     def _keep(self, state: AlarmState) -> None:
