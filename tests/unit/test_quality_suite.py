@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater_streams.quality import Check, Outcome, SuiteResult, expect, stored_results
 from headwater_streams.quality.result import RESULT_FILE, load_result, result_folder
-from headwater_streams.quality.suite import Skipped, expectations_for
+from headwater_streams.quality.suite import Skipped, describe, expectations_for
 
 
 def test_suite_keeps_row_checks_and_leaves_batches_of_the_input_out():
@@ -54,6 +54,20 @@ def test_suite_knows_the_aggregates_of_a_batch_check_alone():
     )
     expected, _ = expectations_for(checks, keys=(), columns=["delay"])
     assert [each.calls for each in expected] == [("avg(delay)", "count(*)"), ()]
+
+
+def test_suite_tells_what_a_rule_expects_in_its_words_and_a_condition_as_it_is():
+    checks = (
+        Check("known", expect.in_set("carrier", ["AA", "UA"]), action="warn"),
+        Check("some", expect.null_share("tail", "5 %")),
+        Check("late", "delay < 999"),
+    )
+    expected, _ = expectations_for(checks, keys=(), columns=["carrier", "delay", "tail"])
+    assert [describe(each) for each in expected] == [
+        "known (warns only): every row: carrier is one of AA, UA",
+        "some: all rows together: at most 5 % of tail is NULL",
+        "late: every row: delay < 999",
+    ]
 
 
 def result(home: Path, **changes: object) -> SuiteResult:

@@ -27,7 +27,7 @@ from headwater_streams.base.names import quoted
 from headwater_streams.base.plural import quantity
 from headwater_streams.quality.reasons import NOT_WORKED_OUT, sentence_of
 from headwater_streams.quality.sql_analysis import values_as_json
-from headwater_streams.quality.suite import Kind, SqlExpectation, Verdict
+from headwater_streams.quality.suite import Kind, SqlExpectation, Verdict, describe
 from headwater_streams.spark.columns import cols
 from headwater_streams.spark.guarded import may_raise, raises, violates
 
@@ -304,17 +304,6 @@ def _why_one_raises(frame: DataFrame, condition: str) -> str:
     except PySparkException as error:
         return f"cannot be worked out: {sentence_of(error)}"
     return "cannot be worked out"
-
-
-def describe(expectation: SqlExpectation) -> str:
-    """What is expected, in a line."""
-    if expectation.kind == "no_nulls":
-        return f"{expectation.name}: no null in {', '.join(expectation.columns)}"
-    if expectation.kind == "unique":
-        return f"{expectation.name}: no two rows have the same {', '.join(expectation.columns)}"
-    scope = "every row" if expectation.kind == "rows" else "all rows together"
-    warns = " (warns only)" if expectation.severity == "warning" else ""
-    return f"{expectation.name}{warns}: {scope}: {expectation.text}"
 
 
 def observed_text(result: Mapping[str, Any]) -> str:

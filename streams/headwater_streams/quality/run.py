@@ -1,6 +1,7 @@
 """Runs a suite over one version of a table, and stores the result with its Data Docs."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -125,6 +126,9 @@ def _judged(
         raise SuiteError(f"{table} has no column {missing[0]!r}; its columns are {', '.join(frame.columns)}")
     started, ran_at = monotonic(), datetime.now(UTC)
     expected, skipped = expectations_for(checks, keys, frame.columns)
+    twice = [name for name, count in Counter(each.name for each in expected).items() if count > 1]
+    if twice:
+        raise SuiteError(f"two expectations of {table} are named {twice[0]!r}; call the check otherwise")
     expected, unknown = _applicable(frame, expected, checks)
     skipped += unknown
     now_ms = int(ran_at.timestamp() * 1000)

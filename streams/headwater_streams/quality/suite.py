@@ -30,6 +30,7 @@ class SqlExpectation:
         severity: A `"warning"` is reported and does not fail the suite.
         condition: Spark SQL that is never NULL; empty where `columns` say it all.
         text: The condition as its author wrote it.
+        words: What a rule expects, as it says it; empty for a condition that a person wrote.
         columns: For `"no_nulls"` and `"unique"`.
         calls: The aggregates of an `"aggregate"`, to be shown with their values.
         verdict: The verdict that is known already; None where the expectation is to be evaluated.
@@ -42,6 +43,7 @@ class SqlExpectation:
     severity: Severity = "critical"
     condition: str = ""
     text: str = ""
+    words: str = ""
     columns: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     verdict: "Verdict | None" = None
@@ -131,7 +133,8 @@ def expectations_for(
                 "rows" if is_row else "aggregate",
                 severity_of(check),
                 check.passes_sql,
-                check.expression if is_sql else check.text,
+                check.expression,
+                "" if check.rule is None else check.rule.text,
                 calls=() if is_row or not is_sql else tuple(aggregates_in(check.expression)),
                 at_most=check.at_most if check.action not in REMOVING else None,
                 rule=None if is_sql else check.rule,
@@ -144,3 +147,14 @@ def expectations_for(
         expected.append(SqlExpectation("keys_present", "no_nulls", columns=tuple(keys)))
         expected.append(SqlExpectation("keys_unique", "unique", columns=tuple(keys)))
     return tuple(expected), tuple(skipped)
+
+
+def describe(expectation: SqlExpectation) -> str:
+    """What is expected, in a line."""
+    if expectation.kind == "no_nulls":
+        return f"{expectation.name}: no null in {', '.join(expectation.columns)}"
+    if expectation.kind == "unique":
+        return f"{expectation.name}: no two rows have the same {', '.join(expectation.columns)}"
+    scope = "every row" if expectation.kind == "rows" else "all rows together"
+    warns = " (warns only)" if expectation.severity == "warning" else ""
+    return f"{expectation.name}{warns}: {scope}: {expectation.words or expectation.text}"

@@ -146,6 +146,11 @@ def test_suite_judges_a_persons_own_expectations(by_own_expectations):
         ({"checks": [Check("c", "delay >", action="fail")]}, "check 'c' is not SQL"),
         ({"checks": [Check("c", "speed > 0", action="fail")]}, "`speed` cannot be resolved"),
         ({"checks": [Check("c", "avg(delay) > 0", action="fail")]}, "check 'c' does not fit the table"),
+        (
+            {"checks": [Check("c", "delay > 0"), Check("c", "delay > 1")]},
+            "departures are named 'c'; call the",
+        ),
+        ({"checks": [Check("keys_unique", "delay > 0")], "keys": ["flight_id"]}, "are named 'keys_unique'"),
     ],
 )
 def test_suite_that_cannot_be_run_is_refused_in_a_sentence(spark, home, arguments, said):
