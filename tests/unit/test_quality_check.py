@@ -2,11 +2,15 @@
 
 import dataclasses
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import headwater_streams
+from headwater_streams.base.check import OF_RECORDS
 from headwater_streams.quality import Check, InvalidCheckError
 
 
@@ -62,3 +66,16 @@ def test_row_check_treats_unknown_as_violation_and_batch_check_does_not():
 def test_check_imports_without_spark():
     code = "import sys, headwater_streams.quality; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_check_may_not_be_called_as_the_quarantine_calls_faults_of_records():
+    """They would count as its own, and one at_most= would stop the job for the other."""
+    sources = Path(headwater_streams.__file__).parent
+    text = "".join(path.read_text() for path in sources.rglob("*.py"))
+    literal = {*re.findall(r'Problem\(\s*"(\w+)"', text), *re.findall(r'incomplete\("(\w+)"', text)}
+    assert literal <= {*OF_RECORDS}
+    assert {"value", "event_time", "producer"} <= literal
+    for name in OF_RECORDS:
+        with pytest.raises(InvalidCheckError, match="call it otherwise"):
+            Check(name, "a > 0")
+        Check(name, "a > 0", action="warn")

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 
 _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:%|percent)\s*", re.IGNORECASE)
 
@@ -36,10 +37,11 @@ class AtMost:
             share = Fraction(written[1]) / 100
             if share < 1:
                 return cls(share=share)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
             if 0 < value < 1:
                 return cls(share=Fraction(str(value)))
-            if value >= 0 and value == int(value):
+            is_all = isinstance(value, float) and value == 1  # a share of 1, or one row
+            if value >= 0 and value == int(value) and not is_all:
                 return cls(rows=int(value))
         raise ValueError(
             f"at_most={value!r} is no share such as '1 %' or 0.01, nor a number of rows such as 10"

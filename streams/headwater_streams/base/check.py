@@ -19,6 +19,9 @@ Action = Literal["quarantine", "drop", "fail", "warn"]
 REMOVING: tuple[Action, ...] = ("quarantine", "drop")
 """The actions that take a row out, where it comes in."""
 
+OF_RECORDS = ("event_time", "function", "origin", "producer", "sequence", "unreadable", "value")
+"""What the quarantine calls the faults of records themselves, beside the names of checks."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -99,6 +102,11 @@ class Check:
         _require_one_of(name, "action", action, get_args(Action))
         if on is not None:
             _require_one_of(name, "on", on, get_args(On))
+        if action == "quarantine" and name in OF_RECORDS:
+            raise InvalidCheckError(
+                f"check {name!r}: records with a fault of their own go to quarantine under this name, and would count "
+                f"as this check's; call it otherwise, such as {f'{name}_is_right'!r}"
+            )
         if level == "batch" and action in REMOVING:
             raise InvalidCheckError(
                 f"check {name!r}: a batch check has no row to {action}; its action is 'fail' or 'warn'"

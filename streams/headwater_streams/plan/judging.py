@@ -2,6 +2,7 @@
 
 from headwater_streams.base.errors import JobDefinitionError
 from headwater_streams.base.rule import KeysRule
+from headwater_streams.delta.scd_target import ScdTarget
 from headwater_streams.plan.plan import JobPlan
 from headwater_streams.quality.rules.schema import Columns
 
@@ -13,8 +14,16 @@ def require_judgeable(plan: JobPlan) -> None:
     files to itself: windows and joins replace rows of earlier ones.
 
     Raises:
-        JobDefinitionError: One cannot.
+        JobDefinitionError: One cannot, or its name is what the quarantine calls events without a key.
     """
+    target = plan.job.target
+    keys = (*target.keys, target.sequence_by) if isinstance(target, ScdTarget) else ()
+    for check in plan.job.quarantining:
+        if check.name in keys:
+            raise JobDefinitionError(
+                f"job {plan.job.name!r}: check {check.name!r}: events without a {check.name} go to quarantine under "
+                "this name, and would count as this check's; call it otherwise"
+            )
     for check in plan.job.checks:
         if not isinstance(check.rule, KeysRule | Columns):
             continue
