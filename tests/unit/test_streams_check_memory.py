@@ -129,6 +129,23 @@ def test_memory_is_read_once_for_each_check_and_then_once_a_batch_for_all(tmp_pa
     assert [memory.before(check, 2) for check in checks] == [past(3000, 3001)] * 2
 
 
+def test_damaged_results_end_no_batch(tmp_path, caplog):
+    home, check = Home(tmp_path), Check("usual", expect.volume(last=2))
+    job = Job.__new__(Job)
+    object.__setattr__(job, "name", "j")
+    result = CheckResult(check="usual", outcome="held", action="warn", judged=1, values={"rows": 5.0})
+    memory = CheckMemory(SimpleNamespace(home=home, is_live=True), job)
+    for at_ms in (1000, 2000):
+        append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table="a.b", job="j", batch=at_ms), [result]))
+        if at_ms == 1000:
+            assert [each.at_ms for each in memory.before(check, 2)] == [1000]
+    for file in home.table("quality.results").glob("*.parquet"):
+        file.unlink()
+    assert [each.at_ms for each in memory.before(check, 2)] == [1000]
+    assert memory.before(Check("other", expect.volume(last=2)), 2) == ()
+    assert "'usual' has no earlier batches to compare with: quality.results: " in caplog.text
+
+
 def test_memory_of_days_has_batches_that_come_every_second_as_one_in_ten_seconds(tmp_path):
     home, day_ms = Home(tmp_path), 86_400_000
     check = Check("usual", expect.volume(within=0.5, same_hour_of_days=1))

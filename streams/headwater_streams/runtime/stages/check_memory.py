@@ -1,5 +1,6 @@
 """What a running job's checks compare a batch with: what they measured before, rows that were written, other tables."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from headwater_streams.base.check import Check
 from headwater_streams.base.rule import KeysRule, MeasuredRule, Past
@@ -15,6 +17,7 @@ from headwater_streams.plan.job import Job
 from headwater_streams.quality.results import past_of, past_since
 from headwater_streams.quality.rule_verdicts import other_keys
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_files import opened_table
 from headwater_streams.storage.delta_log import has_versions
 from headwater_streams.storage.delta_rows import columns_called, data_files, dataset_of
@@ -22,6 +25,7 @@ from headwater_streams.storage.home import Home
 
 Before = Callable[[Check, int], Sequence[Past]]
 """Gives what a check measured of so many earlier batches, oldest first."""
+_log = logging.getLogger(__name__)
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -41,13 +45,23 @@ class CheckMemory:
         return self._before if self._context.is_live else None
 
     def _before(self, check: Check, count: int) -> Sequence[Past]:
+        try:
+            self._read(check, count)
+        except (DeltaError, OSError, DamagedFileError, pa.ArrowException) as error:
+            # What checks came to is told of batches: it ends none.
+            _log.warning(
+                "%s: %r has no earlier batches to compare with: %s", self._job.name, check.name, error
+            )
+        remembered = self._past.get(check.name)
+        return () if remembered is None else tuple(remembered.past)
+
+    def _read(self, check: Check, count: int) -> None:
         if check.name in self._asked:  # a second time: of another batch
             self._asked.clear()
             self._read_new()
         elif check.name not in self._past:
             self._read_first(check, count)
         self._asked.add(check.name)
-        return tuple(self._past[check.name].past)
 
     def _read_first(self, check: Check, count: int) -> None:
         apart_ms = check.rule.apart_ms if isinstance(check.rule, MeasuredRule) else 0
