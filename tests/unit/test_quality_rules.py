@@ -70,6 +70,10 @@ def test_literal_is_that_of_its_type(value, sql):
         (lambda: expect.volume(within=0), "above zero"),
         (lambda: expect.drift("x"), "give edges="),
         (lambda: expect.drift("x", edges=[3, 1]), "not in order"),
+        (lambda: expect.drift("x", edges=[float("nan")]), "not in order"),
+        (lambda: expect.drift("x", edges=[0, float("nan")]), "not in order"),
+        (lambda: expect.drift("x", edges=[1], last=0), "at_most= and last= are above zero"),
+        (lambda: expect.drift("x", edges=[1], at_most=float("nan")), "at_most= and last= are above zero"),
         (lambda: expect.same_columns("carrier"), "no list of columns"),
     ],
 )
@@ -132,6 +136,9 @@ def test_freshness_is_that_of_the_newest_time():
     assert rule.judge({"newest_us": 600_000_000}, (), 0).holds  # clocks differ a little
     far = rule.judge({"newest_us": 7_200_000_000}, (), 0)
     assert (far.holds, far.observed) == (False, "the newest is 2 hours ahead")
+    emptied = rule.judge_table({"newest_us": None}, (), 0)
+    assert (emptied.holds, emptied.observed) == (False, "no row has a time")
+    assert rule.judge_table({"newest_us": 0}, (), 0).holds
 
 
 def test_volume_is_compared_with_the_median_of_the_last_batches():
@@ -204,6 +211,31 @@ def test_references_finds_keys_that_the_other_table_lacks():
     assert not rule.judge(pa.table({"carrier": ["AA"]}), None).holds
 
 
+def test_keys_are_compared_by_their_values():
+    nan = float("nan")
+    rule = expect.unique("a")
+    assert rule.judge(pa.table({"a": [0.0, -0.0, nan, -nan, 1.5]}), None).failed == 2
+    assert (
+        expect.unique("a", within="table").judge(pa.table({"a": [0.0]}), pa.table({"a": [-0.0]})).failed == 1
+    )
+    rule = expect.references("a", "dim.a")
+    judged = rule.judge(
+        pa.table({"a": [-0.0, nan, 2.5]}), pa.table({"a": pa.array([0.0, nan], pa.float32())})
+    )
+    assert (judged.failed, judged.sample) == (1, ("a=2.5",))
+    prices = pa.table({"a": pa.array([Decimal("1.50"), Decimal("1.25")])})
+    finer = pa.table({"a": pa.array([Decimal("1.5000"), Decimal("1.2501")])})
+    judged = rule.judge(prices, finer)
+    assert (judged.failed, judged.observed) == (1, "1 of 2 rows with a key that dim.a lacks")
+    assert rule.judge(finer, prices).failed == 1
+
+
+def test_references_to_a_table_that_there_is_not_say_so():
+    judged = expect.references("a", "dim.a").judge(pa.table({"a": [1, None]}), None)
+    assert judged.observed == "1 of 2 rows with a key that dim.a lacks, as there is no table dim.a"
+    assert expect.references("a", "dim.a").judge(pa.table({"a": pa.array([None], pa.int64())}), None).holds
+
+
 def test_references_may_be_to_longer_numbers():
     rule = expect.references("id", "dim.users")
     known = pa.table({"id": pa.array([7, 2**40])})
@@ -224,6 +256,25 @@ def test_columns_that_are_gone_changed_or_new_are_named():
     assert expect.same_columns("Carrier string", may_have_more=True).judge(seen).holds
 
 
+def test_types_of_columns_may_be_spelled_as_sql_does():
+    rule = expect.same_columns(
+        "`a, b` INTEGER NOT NULL, `c``d` NUMERIC(10, 2), e DEC, f VARCHAR(10), "
+        "g STRUCT<x INT, y: ARRAY<LONG>, z REAL NOT NULL>, h TIMESTAMP_LTZ, i MAP<STRING, INTEGER>"
+    )
+    seen = {
+        "a, b": "int",
+        "c`d": "decimal(10,2)",
+        "e": "decimal(10,0)",
+        "f": "string",
+        "g": "struct<x:int,y:array<bigint>,z:float>",
+        "h": "timestamp",
+        "i": "map<string,int>",
+    }
+    assert rule.judge(seen).observed == "as expected"
+    assert rule.judge(seen | {"e": "decimal(9,0)"}).observed == "e is DECIMAL(9,0), not DEC"
+    assert not rule.judge(seen | {"g": "struct<x:int,y:array<int>,z:float>"}).holds
+
+
 @pytest.mark.parametrize(
     ("value", "shown"), [("1%", "1 %"), (0.25, "25 %"), ("0.5 percent", "0.5 %"), (1, "1 row")]
 )
@@ -231,7 +282,9 @@ def test_bound_is_a_share_or_a_number_of_rows(value, shown):
     assert str(AtMost.of(value)) == shown
 
 
-@pytest.mark.parametrize("value", ["much", "100 %", -1, 1.5, True, None, "1"])
+@pytest.mark.parametrize(
+    "value", ["much", "100 %", -1, 1.5, 1.0, True, None, "1", float("inf"), float("nan")]
+)
 def test_bound_that_is_neither_is_refused(value):
     with pytest.raises(ValueError, match="no share such as"):
         AtMost.of(value)

@@ -164,6 +164,10 @@ class MeasuredRule(Rule):
         """
         raise NotImplementedError
 
+    def judge_table(self, values: Values, before: Sequence[Past], now_ms: int) -> Judgement:
+        """The same of a table at rest, of which `before` has earlier versions."""
+        return self.judge(values, before, now_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class KeysRule(Rule):

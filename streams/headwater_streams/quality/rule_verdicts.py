@@ -65,7 +65,7 @@ def _judged(
 
         count = rule.remembers
         before = past_of_suites(home, table, expected.name, count) if count else []
-        judgement = rule.judge(values, before, now_ms)
+        judgement = rule.judge_table(values, before, now_ms)
     elif isinstance(rule, KeysRule):
         judgement = judged_keys(rule, frame.select(*map(quoted, rule.columns)).toArrow(), others)
     elif isinstance(rule, Columns):

@@ -31,15 +31,14 @@ class Unique(KeysRule):
         import pyarrow.compute as pc
 
         names = list(self.columns)
-        keyed = rows.select(names).drop_null()
+        keyed = _comparable(rows.select(names).drop_null())
         counted = keyed.group_by(names).aggregate([([], "count_all")])
         repeated = counted.filter(pc.greater(counted["count_all"], 1))
         failed = keyed.num_rows - counted.num_rows
         sample = _texts(repeated.select(names))
         if others is not None:
-            there = counted.select(names).join(
-                others.rename_columns(names).cast(counted.select(names).schema), names, join_type="left semi"
-            )
+            known = _comparable(others.rename_columns(names)).cast(counted.select(names).schema)
+            there = counted.select(names).join(known, names, join_type="left semi")
             failed, sample = failed + there.num_rows, (*sample, *_texts(there))[:_SAMPLE]
         allowed = not failed if self.at_most is None else self.at_most.allows(failed, rows.num_rows)
         where = "" if others is None else ", or in the table already"
@@ -55,19 +54,19 @@ class References(KeysRule):
     def judge(self, rows: "pa.Table", others: "pa.Table | None") -> Judgement:
         """Counts the rows whose key the other table lacks."""
         names = list(self.columns)
-        keyed = _widened(rows.select(names).drop_null())
-        known = (
-            keyed.slice(0, 0) if others is None else _widened(others.rename_columns(names)).cast(keyed.schema)
-        )
+        keyed = _comparable(rows.select(names).drop_null())
+        known = keyed.slice(0, 0)
+        if others is not None:
+            known = _comparable(others.rename_columns(names))
+            keyed = _of_scales(keyed, known)
+            known = known.cast(keyed.schema)
         unknown = keyed.join(known, names, join_type="left anti")
         sample = _texts(unknown.group_by(names).aggregate([]))
         failed = unknown.num_rows
-        return Judgement(
-            not failed,
-            f"{failed:,} of {rows.num_rows:,} rows with a key that {self.other} lacks",
-            failed,
-            sample,
-        )
+        observed = f"{failed:,} of {rows.num_rows:,} rows with a key that {self.other} lacks"
+        if failed and others is None:
+            observed += f", as there is no table {self.other}"
+        return Judgement(not failed, observed, failed, sample)
 
 
 def judged_keys(
@@ -141,12 +140,35 @@ def references(
     return References(f"{', '.join(mine)} is one of {table}", mine, table, theirs)
 
 
-def _widened(keys: "pa.Table") -> "pa.Table":
-    """Whole numbers of any length as the longest: an INT may refer to a BIGINT."""
+def _comparable(keys: "pa.Table") -> "pa.Table":
+    """Keys as Arrow compares them by their values: whole numbers of any length as the longest, as an INT may refer to a
+    BIGINT, and of zeros and of NaNs one each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(keys.schema):
+        values = keys[place]
+        if pa.types.is_integer(field.type):
+            values = values.cast(pa.int64())
+        elif pa.types.is_floating(field.type):
+            # -0.0 and 0.0 make 0.0.
+            values = pc.if_else(pc.is_nan(values), float("nan"), pc.add(values.cast(pa.float64()), 0.0))
+        keys = keys.set_column(place, field.name, values)
+    return keys
+
+
+def _of_scales(keys: "pa.Table", others: "pa.Table") -> "pa.Table":
+    """Keys whose DECIMALs have as many places as those that they are compared with, if these have more."""
     import pyarrow as pa
 
-    long = [f.with_type(pa.int64()) if pa.types.is_integer(f.type) else f for f in keys.schema]
-    return keys.cast(pa.schema(long))
+    for place, (mine, other) in enumerate(zip(keys.schema, others.schema, strict=True)):
+        if (
+            pa.types.is_decimal(mine.type)
+            and pa.types.is_decimal(other.type)
+            and other.type.scale > mine.type.scale
+        ):
+            keys = keys.set_column(place, mine.name, keys[place].cast(pa.decimal128(38, other.type.scale)))
+    return keys
 
 
 def _texts(keys: "pa.Table") -> tuple[str, ...]:

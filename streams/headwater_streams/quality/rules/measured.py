@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
-from math import log
+from math import inf, log
 from statistics import median
 
 from headwater_streams.base.check import InvalidCheckError
@@ -50,6 +50,12 @@ class Fresh(MeasuredRule):
             else f"the newest is {_plain(-age)} ahead"
         )
         return Judgement(-self.within <= age <= self.within, ago)
+
+    def judge_table(self, values: Values, before: Sequence[Past], now_ms: int) -> Judgement:
+        """A table without times is not fresh: it was emptied, or nothing has ever come."""
+        if values.get("newest_us") is None:
+            return Judgement(False, "no row has a time")
+        return self.judge(values, before, now_ms)
 
 
 class _RowCount(MeasuredRule):
@@ -215,13 +221,15 @@ def drift(
         last: How many batches before it are compared with.
 
     Raises:
-        InvalidCheckError: There are no bins, or both kinds.
+        InvalidCheckError: There are no bins, or both kinds, or a number is not above zero.
     """
     name, bins = quoted(column), list[tuple[str, str]]()
+    if not at_most > 0 or last < 1:
+        raise InvalidCheckError("drift: at_most= and last= are above zero")
     if (edges is None) == (values is None):
         raise InvalidCheckError("drift: give edges= of a column of numbers, or values= of any other")
     if edges is not None:
-        if not edges or any(low >= high for low, high in pairwise(edges)):
+        if not edges or any(not low < high for low, high in pairwise([-inf, *edges])):
             raise InvalidCheckError(f"drift: edges={list(edges)!r} are not in order, or none")
         bins.append((f"below {edges[0]}", f"{name} < {literal(edges[0])}"))
         bins += [

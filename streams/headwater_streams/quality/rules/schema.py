@@ -1,5 +1,6 @@
 """The rule on a table's columns: those that are expected, with their types, and whether there may be more."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,12 +54,13 @@ def same_columns(columns: str | Mapping[str, str], *, may_have_more: bool = Fals
         'delay is gone'
     """
     if isinstance(columns, str):
-        parts = [part.split(None, 1) for part in _apart(columns)]
-        if not parts or any(len(part) != 2 for part in parts):
+        parts = [_COLUMN.fullmatch(part.strip()) for part in _apart(columns)]
+        if not parts or None in parts:
             raise InvalidCheckError(
                 f"same_columns: {columns!r} is no list of columns with types, as 'carrier STRING'"
             )
-        expected = tuple((name.strip("`"), kind.strip()) for name, kind in parts)
+        named = [part.groups() for part in parts if part is not None]
+        expected = tuple((plain or in_marks.replace("``", "`"), kind) for in_marks, plain, kind in named)
     else:
         expected = tuple(columns.items())
     text = "the columns are " + ", ".join(f"{name} {kind.upper()}" for name, kind in expected)
@@ -66,11 +68,12 @@ def same_columns(columns: str | Mapping[str, str], *, may_have_more: bool = Fals
 
 
 def _apart(columns: str) -> list[str]:
-    """The parts between the commas that stand in no bracket."""
-    parts, depth = [""], 0
+    """The parts between the commas that stand in no bracket and in no name."""
+    parts, depth, in_name = [""], 0, False
     for letter in columns:
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
-        if letter == "," and not depth:
+        in_name ^= letter == "`"
+        depth += 0 if in_name else {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        if letter == "," and not depth and not in_name:
             parts.append("")
         else:
             parts[-1] += letter
@@ -78,12 +81,30 @@ def _apart(columns: str) -> list[str]:
 
 
 def _spelled(kind: str) -> str:
-    """A type's name as one of several that SQL has for it."""
-    plain = "".join(kind.lower().split())
-    return {
-        "integer": "int",
-        "long": "bigint",
-        "short": "smallint",
-        "byte": "tinyint",
-        "varchar": "string",
-    }.get(plain, plain)
+    """A type's name as one of several that SQL has for it and for what is in it."""
+    plain = _FIELD.sub(r"\1:", _NOT_NULL.sub("", kind.lower()))
+    return _NAME.sub(_one_name, "".join(plain.split()))
+
+
+def _one_name(name: re.Match[str]) -> str:
+    one = _SAME.get(name[0].partition("(")[0], name[0])
+    return "decimal(10,0)" if one == "decimal" and name.string[name.end() : name.end() + 1] != "(" else one
+
+
+_COLUMN = re.compile(r"(?:`((?:[^`]|``)+)`|([^`\s]+))\s+(.+)", re.DOTALL)
+_NOT_NULL = re.compile(r"\s+not\s+null\b")
+_FIELD = re.compile(r"(?<=[<,])\s*(`[^`]+`|\w+)\s+(?=\w)")
+"""A field of a STRUCT that has no colon behind its name."""
+_NAME = re.compile(r"(?:var)?char\([0-9]+\)|\w+")
+_SAME = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "char": "string",
+    "varchar": "string",
+    "timestamp_ltz": "timestamp",
+}
