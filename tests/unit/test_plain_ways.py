@@ -16,6 +16,7 @@ from headwater_streams.spark.frames import compute, empty_frame
 from headwater_streams.spark.guarded import may_raise
 from headwater_streams.spark.hidden_columns import has_hidden
 from headwater_streams.spark.kept_rows import read_once
+from headwater_streams.spark.patterns import wrong_pattern
 from headwater_streams.spark.plain_ways import is_missing, or_plainly
 from headwater_streams.spark.projection import only_projects
 
@@ -102,6 +103,7 @@ def test_what_spark_does_later_is_left_to_it() -> None:
         assert kept is rows
     check_for_streaming(rows, "append")
     assert may_raise(rows, "n > 0")
+    assert wrong_pattern(rows, "n RLIKE '('") is None
     assert not only_projects(rows, "seen")
     assert workers.has_worker(rows)
 

@@ -4,6 +4,7 @@ import pickle
 from datetime import date, datetime
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -22,10 +23,15 @@ _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
         (expect.not_null("a`b"), "`a``b` IS NOT NULL"),
         (expect.in_set("x", [1, 2]), "(`x` IS NULL OR `x` IN (1, 2))"),
         (expect.matches("x", r"^a\d'"), r"(`x` IS NULL OR `x` RLIKE '^a\\d\'')"),
-        (expect.between("x", low=Decimal("1.50")), "(`x` IS NULL OR `x` >= 1.50BD)"),
+        (
+            expect.between("x", low=Decimal("1.50")),
+            "(`x` IS NULL OR (`x` >= 1.50BD AND `x` <= DOUBLE('Infinity')))",
+        ),
         (expect.length("x", high=3), "(`x` IS NULL OR length(`x`) <= 3)"),
-        (expect.text_of("x", "date"), "(`x` IS NULL OR try_cast(`x` AS DATE) IS NOT NULL)"),
-        (expect.text_of("x", "json"), "(`x` IS NULL OR try_parse_json(`x`) IS NOT NULL)"),
+        (expect.text_of("x", "integer"), "(`x` IS NULL OR try_cast(`x` AS BIGINT) IS NOT NULL)"),
+        (expect.between("x", np.float64(1.5), np.int64(7)), "(`x` IS NULL OR (`x` >= 1.5D AND `x` <= 7))"),
+        (expect.in_set("x", np.array([0.5, 1], "f4")), "(`x` IS NULL OR `x` IN (0.5D, 1.0D))"),
+        (expect.between("x", "a"), "(`x` IS NULL OR `x` >= 'a')"),
     ],
 )
 def test_rule_on_rows_is_a_condition_that_a_null_passes(rule, condition):
@@ -60,6 +66,9 @@ def test_literal_is_that_of_its_type(value, sql):
         (lambda: expect.in_set("x", [b"a"]), "cannot stand in a check"),
         (lambda: expect.between("x"), "give low=, high= or both"),
         (lambda: expect.between("x", 3, 1), "3 is above 1"),
+        (lambda: expect.between("x", high=float("nan")), "NaN is no bound"),
+        (lambda: expect.between("x", np.float64("nan"), 1), "NaN is no bound"),
+        (lambda: expect.in_set("x", ["AA", 1]), "texts and other values in one set"),
         (lambda: expect.text_of("x", "postcode"), "'postcode' is none of"),
         (lambda: expect.matches("x", ""), "no regular expression"),
         (lambda: expect.null_share("x", 10), "no share"),

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.base.check import InvalidCheckError
 from headwater_streams.base.type_name import type_name
+from headwater_streams.spark.patterns import wrong_pattern
 
 
 def require_condition(frame: DataFrame, expression: str) -> None:
@@ -17,7 +18,7 @@ def require_condition(frame: DataFrame, expression: str) -> None:
     bracket too many would close one of the check's.
 
     Raises:
-        InvalidCheckError: It is a value of another type, or several values.
+        InvalidCheckError: It is a value of another type, or several values, or a regular expression in it is none.
         PySparkException: It is not SQL, or the frame has no such columns.
     """
     fields = frame.selectExpr(expression).schema.fields
@@ -26,6 +27,9 @@ def require_condition(frame: DataFrame, expression: str) -> None:
     if fields[0].dataType != T.BooleanType():
         kind = type_name(fields[0].dataType)
         raise InvalidCheckError(f"it is {kind}, and must be BOOLEAN, a condition: {expression}")
+    wrong = wrong_pattern(frame, expression)
+    if wrong is not None:
+        raise InvalidCheckError(wrong)
 
 
 def values_as_json(calls: Iterable[str]) -> str:

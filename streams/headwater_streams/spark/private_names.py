@@ -177,6 +177,8 @@ OF_THE_JVM = (
         members=(
             "children/0",
             "dataType/0",
+            "eval/1",
+            "foldable/0",
             "nodeName/0",
             "references/0",
             "sql/0",

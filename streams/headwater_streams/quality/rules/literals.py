@@ -2,6 +2,8 @@
 
 from datetime import date, datetime
 from decimal import Decimal
+from math import isfinite
+from numbers import Integral, Rational, Real
 
 from headwater_streams.base.check import InvalidCheckError
 
@@ -23,10 +25,11 @@ def literal(value: object) -> str:
         return f"'{escaped}'"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return f"{value!r}D" if value == value and abs(value) != float("inf") else f"DOUBLE('{value}')"
+    if isinstance(value, Integral):  # NumPy's numbers are none of Python's, or have another repr
+        return str(int(value))
+    if isinstance(value, Real) and not isinstance(value, Rational):
+        number = float(value)
+        return f"{number!r}D" if isfinite(number) else f"DOUBLE('{number}')"
     if isinstance(value, Decimal) and value.is_finite():
         return f"{value:f}BD"
     if isinstance(value, datetime):

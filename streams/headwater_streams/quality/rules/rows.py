@@ -2,15 +2,25 @@
 
 import re
 from collections.abc import Iterable
+from numbers import Number
 
 from headwater_streams.base.at_most import AtMost
 from headwater_streams.base.check import InvalidCheckError
 from headwater_streams.base.durations import interval_sql, parse_duration
 from headwater_streams.base.names import quoted
 from headwater_streams.base.rule import BatchRule, RowRule
+from headwater_streams.base.text_forms import (
+    DATE,
+    DECIMAL,
+    LOCAL_TIME,
+    MINUTES,
+    NO_DECIMAL,
+    decimal_of,
+    whole,
+)
 from headwater_streams.quality.rules.literals import literal
 
-_CASTS = {
+_TYPES = {
     "integer": "BIGINT",
     "decimal": "DECIMAL(38,18)",
     "number": "DOUBLE",
@@ -18,12 +28,15 @@ _CASTS = {
     "timestamp": "TIMESTAMP",
     "boolean": "BOOLEAN",
 }
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _FORMS = {
-    "uuid": "(?i)^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$",
-    "email": r"^[^@\s]+@[^@\s]+\.[^@\s.]+$",
-    "ipv4": r"^((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])$",
+    "uuid": r"(?i)\A[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\z",
+    "email": r"\A[^@\s]+@[^@\s]+\.[^@\s.]+\z",
+    "ipv4": rf"\A({_OCTET}\.){{3}}{_OCTET}\z",
 }
+_TYPE = re.compile(r"([A-Z_]+)(?:\(([0-9]+)(?:,\s*([0-9]+))?\))?")
 _SHOWN = 8
+_GREAT = 10**6
 
 
 def not_null(column: str) -> RowRule:
@@ -49,7 +62,10 @@ def null_share(column: str, at_most: str | float) -> BatchRule:
         raise InvalidCheckError(str(error)) from error
     if bound.share is None:
         raise InvalidCheckError(f"at_most={at_most!r} is no share of the rows, such as '1 %' or 0.01")
-    sql = f"count_if({quoted(column)} IS NULL) * {bound.share.denominator} <= count(1) * {bound.share.numerator}"
+    # Of a share as 1/3 the numbers are so great that a BIGINT would overflow.
+    exact = "BD" if bound.share.denominator > _GREAT else ""
+    of, part = (f"{number}{exact}" for number in (bound.share.denominator, bound.share.numerator))
+    sql = f"count_if({quoted(column)} IS NULL) * {of} <= count(1) * {part}"
     return BatchRule(f"at most {bound} of {column} is NULL", (column,), sql)
 
 
@@ -70,31 +86,38 @@ def in_set(column: str, values: Iterable[object]) -> RowRule:
     allowed = list(values)
     if not allowed:
         raise InvalidCheckError(f"in_set: {column} may have no value at all; give some")
+    if len({isinstance(value, str) for value in allowed}) > 1:
+        raise InvalidCheckError(f"in_set: {column} may not have texts and other values in one set")
     shown = ", ".join(map(str, allowed[:_SHOWN])) + (", …" if len(allowed) > _SHOWN else "")
     sql = f"{quoted(column)} IN ({', '.join(map(literal, allowed))})"
     return _passing_null(column, f"{column} is one of {shown}", sql)
 
 
 def matches(column: str, pattern: str) -> RowRule:
-    """Some part of the text matches a regular expression of Java's; `^` and `$` hold it to all of it.
+    r"""Some part of the text matches a regular expression of Java's; `\A` and `\z` hold it to all of it.
+
+    `$` and `\Z` match before a line break at the end, too.
 
     Example:
-        >>> print(matches("tail", r"^N[0-9]").condition)
-        (`tail` IS NULL OR `tail` RLIKE '^N[0-9]')
+        >>> print(matches("tail", r"\AN[0-9]+\z").condition)
+        (`tail` IS NULL OR `tail` RLIKE '\\AN[0-9]+\\z')
     """
     if not isinstance(pattern, str) or not pattern:
         raise InvalidCheckError(f"matches: {pattern!r} is no regular expression")
-    return _passing_null(column, f"{column} matches {pattern}", f"{quoted(column)} RLIKE {literal(pattern)}")
+    return _passing_null(column, f"{column} matches {pattern}", _rlike(quoted(column), pattern))
 
 
 def between(column: str, low: object = None, high: object = None) -> RowRule:
-    """The value is not below `low` and not above `high`; one of the two may be left out.
+    """The value is not below `low` and not above `high`; one of the two may be left out. NaN is between no numbers.
 
     Example:
         >>> print(between("delay", -60, 1440).condition, between("delay", high=1440).text)
         (`delay` IS NULL OR (`delay` >= -60 AND `delay` <= 1440)) delay is at most 1440
     """
-    sql, bounds = _bounds(quoted(column), low, high, "between")
+    name = quoted(column)
+    sql, bounds = _bounds(name, low, high, "between")
+    if high is None and _is_number(low):
+        sql = f"({sql} AND {name} <= DOUBLE('Infinity'))"  # NaN is above all numbers, and no number
     return _passing_null(column, f"{column} is {bounds}", sql)
 
 
@@ -113,23 +136,80 @@ def text_of(column: str, kind: str) -> RowRule:
     """The text is that of an `"integer"`, `"decimal"`, `"number"`, `"date"`, `"timestamp"`, `"boolean"`, `"json"`,
     `"uuid"`, `"email"` or `"ipv4"`, or of any type of Spark's SQL such as `"DECIMAL(10,2)"`.
 
+    What a text is goes by the rules of the parsers: nothing of it is dropped or rounded, see docs/reference/values.md.
+    The first three are a BIGINT, a DECIMAL(38,18) and a DOUBLE.
+
     Example:
-        >>> print(text_of("amount", "DECIMAL(10,2)").condition)
-        (`amount` IS NULL OR try_cast(`amount` AS DECIMAL(10,2)) IS NOT NULL)
+        >>> print(text_of("amount", "INT").condition)
+        (`amount` IS NULL OR try_cast(`amount` AS INT) IS NOT NULL)
     """
-    name = quoted(column)
+    text = quoted(column)
     if kind in _FORMS:
-        sql = f"{name} RLIKE {literal(_FORMS[kind])}"
+        sql = _rlike(text, _FORMS[kind])
     elif kind == "json":
-        sql = f"try_parse_json({name}) IS NOT NULL"
-    elif kind in _CASTS or re.fullmatch(r"[A-Z]+(\([0-9]+(,\s*[0-9]+)?\))?", kind):
-        sql = f"try_cast({name} AS {_CASTS.get(kind, kind)}) IS NOT NULL"
+        # Spark's parser stops behind the first value. What follows one is not at its place in a list, or not in an
+        # object.
+        sql = " AND ".join(
+            f"try_parse_json(concat({begin}, {text}, {end})) IS NOT NULL"
+            for begin, end in (("'['", "']'"), ("""'{"":'""", "'}'"))
+        )
+    elif (written := _TYPE.fullmatch(_TYPES.get(kind, kind))) is not None:
+        sql = _text_of_type(text, written[0], *written.groups())
     else:
-        kinds = ", ".join([*_CASTS, "json", *_FORMS])
+        kinds = ", ".join([*_TYPES, "json", *_FORMS])
         raise InvalidCheckError(
             f"text_of: {kind!r} is none of {kinds}, nor a type of SQL such as DECIMAL(10,2)"
         )
     return _passing_null(column, f"{column} is the text of {kind}", sql)
+
+
+def _text_of_type(text: str, kind: str, name: str, size: str | None, scale: str | None) -> str:
+    """The same for a type, as `sources.parsers.typed` reads it: Spark's casts drop, round and add."""
+    cast = f"try_cast({text} AS {kind})"
+    if name in ("CHAR", "VARCHAR") and size:
+        return f"char_length({text}) <= {size}"
+    if name in ("DECIMAL", "DEC", "NUMERIC"):
+        return _in_order(_exact(text, int(scale or 0)), f"{cast} IS NOT NULL")
+    if name in ("FLOAT", "REAL", "DOUBLE"):
+        is_number = _in_order(_rlike(text, whole(DECIMAL)), f"abs({cast}) < DOUBLE('Infinity')")
+        return f"({is_number} OR {_rlike(text, _NO_DECIMAL)})"
+    if name == "DATE":
+        return _in_order(_rlike(text, DATE), _in_years(cast, "DATE", "9999-12-31"))
+    if name == "TIMESTAMP_NTZ":
+        time = f"try_cast(replace({text}, ',', '.') AS {kind})"
+        return _in_order(_rlike(text, LOCAL_TIME), _in_years(time, name, "9999-12-31 23:59:59.999999"))
+    if name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        with_seconds = f"regexp_replace(replace(trim({text}), ',', '.'), {literal(MINUTES)}, '$1:00$2')"
+        time = f"coalesce({cast}, try_cast({with_seconds} AS {kind}))"
+        return _in_order(_rlike(text, _DATED), _in_years(time, name, "9999-12-31 23:59:59.999999Z"))
+    return f"{cast} IS NOT NULL"
+
+
+_NO_DECIMAL = rf"\A{NO_DECIMAL}\z"
+_DATED = r"\A[ \t]*+[0-9]{4}-[0-9]{1,2}-"
+"""A text that begins with a date. Spark takes a time of day for one of this day, and a year for its first day."""
+
+
+def _exact(text: str, scale: int) -> str:
+    """Nothing of a number is behind so many places, but for zeros."""
+    is_short = f"(instr({text}, '.') = 0 OR char_length({text}) - instr({text}, '.') <= {scale})"
+    return f"({is_short} AND NOT {_rlike(text, '[eE]')} OR {_rlike(text, decimal_of(scale))})"
+
+
+def _in_years(time: str, kind: str, last: str) -> str:
+    """The years that all readers of tables know."""
+    zone = "Z" if last.endswith("Z") else ""
+    first = "0001-01-01" + (f" 00:00:00{zone}" if " " in last else "")
+    return f"{time} BETWEEN {kind} '{first}' AND {kind} '{last}'"
+
+
+def _in_order(first: str, then: str) -> str:
+    """Both hold; the second is not worked out where the first does not."""
+    return f"CASE WHEN {first} THEN {then} ELSE FALSE END"
+
+
+def _rlike(text: str, pattern: str) -> str:
+    return f"{text} RLIKE {literal(pattern)}"
 
 
 def on_time(column: str, within: str, *, arrived: str = "_timestamp") -> RowRule:
@@ -152,7 +232,13 @@ def _passing_null(column: str, text: str, sql: str) -> RowRule:
     return RowRule(text, (column,), f"({quoted(column)} IS NULL OR {sql})")
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Number) and not isinstance(value, bool)
+
+
 def _bounds(value: str, low: object, high: object, maker: str) -> tuple[str, str]:
+    if low != low or high != high:
+        raise InvalidCheckError(f"{maker}: NaN is no bound")
     if low is None and high is None:
         raise InvalidCheckError(f"{maker}: give low=, high= or both")
     if low is None:

@@ -13,13 +13,18 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-_DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
-_NO_DECIMAL = "(?i:NaN|[+-]?Inf(?:inity)?)"
-NUMBER = f"{_DECIMAL}|{_NO_DECIMAL}"
-"""A number with a fraction, and IEEE 754's values that are no numbers, which Spark accepts in JSON, too."""
-_DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
-_MIDNIGHT = r"[T ]00:00(?::00(?:[.,]0++)?)?[ ]?(?:Z|UTC|GMT|[+-]00(?::?00)?)?"
-_CLOCK = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.,][0-9]*+)?)?"
+from headwater_streams.base.text_forms import (
+    DATE,
+    DECIMAL,
+    LOCAL_TIME,
+    MINUTES,
+    NO_DECIMAL,
+    decimal_of,
+    whole,
+)
+
+NUMBER = f"{DECIMAL}|{NO_DECIMAL}"
+"""A number with a fraction, and what is none."""
 
 
 def typed(text: Column, kind: T.DataType) -> Column:
@@ -43,12 +48,12 @@ def number(text: Column, kind: T.DataType) -> Column:
     most = sys.float_info.max
 
     value = text.try_cast(kind)
-    decimal_form = text.rlike(rf"\A[ \t]*+(?:{_DECIMAL})[ \t]*+\z")
+    decimal_form = text.rlike(whole(DECIMAL))
     # Java accepts characters below the blank around a number, a letter behind it, and hexadecimal digits behind an x.
     has_digits = (text >= F.lit("!")) & F.right(text, F.lit(1)).isin(*"0123456789.")
     is_plain = has_digits & ~F.contains(text, F.lit("x")) & ~F.contains(text, F.lit("X"))
     is_in_range = F.when(is_plain | decimal_form, value.between(-most, most))
-    return F.when(is_in_range.otherwise(text.rlike(rf"\A{_NO_DECIMAL}\z")), value)
+    return F.when(is_in_range.otherwise(text.rlike(rf"\A{NO_DECIMAL}\z")), value)
 
 
 def decimal(text: Column, kind: T.DecimalType) -> Column:
@@ -56,16 +61,8 @@ def decimal(text: Column, kind: T.DecimalType) -> Column:
     places = F.char_length(text) - F.instr(text, ".")
     is_short = (places <= kind.scale) | ~F.contains(text, F.lit("."))
     has_exponent = F.contains(text, F.lit("e")) | F.contains(text, F.lit("E"))
-    is_exact = F.when(is_short & ~has_exponent, F.lit(True)).otherwise(text.rlike(_of_places(kind.scale)))
+    is_exact = F.when(is_short & ~has_exponent, F.lit(True)).otherwise(text.rlike(decimal_of(kind.scale)))
     return F.when(is_exact, text.try_cast(kind))
-
-
-def _of_places(scale: int) -> str:
-    """A pattern of numbers without digits beyond a scale, except zeros; an exponent may not move digits there."""
-    zero = r"0*+(?:\.0*+)?(?:[eE][+-]?[0-9]++)?"
-    great = rf"[0-9]*+(?:\.[0-9]{{0,{scale}}}0*+)?(?:[eE]\+?[0-9]++)?"
-    small = [rf"[0-9]*+(?:\.[0-9]{{0,{scale - power}}}0*+)?[eE]-0*+{power}" for power in range(1, scale + 1)]
-    return rf"\A[ \t]*+[+-]?(?:{'|'.join([zero, great, *small])})[ \t]*+\z"
 
 
 def dated(text: Column) -> Column:
@@ -79,7 +76,7 @@ def date(text: Column) -> Column:
     """The day of an ISO 8601 date; NULL where a time of day other than midnight would be lost."""
     # A text of ten octets with its second hyphen at this place ends with the day, or with the letter of a time.
     is_plain = (F.octet_length(text) == 10) & _has(text, "-", 8) & ~text.endswith("T")
-    is_date = is_plain | text.rlike(rf"\A[ \t]*+{_DAY}(?:{_MIDNIGHT})?[ \t]*+\z")
+    is_date = is_plain | text.rlike(DATE)
     return F.when(is_date, text.try_cast("date"))
 
 
@@ -90,8 +87,7 @@ def iso_time(text: Column) -> Column:
     behind minutes. A TIMESTAMP has microseconds: further digits are cut off.
     """
     point = F.replace(dated(F.trim(text)), F.lit(","), F.lit("."))
-    minutes = r"\A(\S{8,10}[T ][0-9]{1,2}:[0-9]{1,2})([ \t]*+[A-Z+-])"
-    other = F.try_to_timestamp(F.regexp_replace(point, minutes, "$1:00$2"))
+    other = F.try_to_timestamp(F.regexp_replace(point, MINUTES, "$1:00$2"))
     return F.coalesce(F.try_to_timestamp(dated(text)), other)
 
 
@@ -99,7 +95,7 @@ def local_time(text: Column) -> Column:
     """An ISO 8601 time that has no zone as TIMESTAMP_NTZ; NULL where it has one, which would be lost."""
     # A text of 19 octets with its marks at these places ends with the seconds, or with the letter of a zone.
     is_plain = (F.octet_length(text) == 19) & _has(text, "-", 8) & _has(text, ":", 17) & ~text.endswith("Z")
-    is_local = text.rlike(rf"\A[ \t]*+{_DAY}(?:[T ]{_CLOCK})?[ \t]*+\z")
+    is_local = text.rlike(LOCAL_TIME)
     plain, other = (
         each.try_cast("timestamp_ntz") for each in (text, F.replace(text, F.lit(","), F.lit(".")))
     )
