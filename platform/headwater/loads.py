@@ -53,6 +53,7 @@ def load(
         UsageError: `into`, `start` or `end` is none, or no brokers are known.
         LoadRefusedError: The job keeps state, another job writes the table, its rows are of other code, or records of
             the range are gone.
+        IncompatibleTableError: The table is there, and cannot hold the rows.
         OwnershipError: Another load into the table runs.
         StreamsError: The load failed; it can be called again.
     """

@@ -200,6 +200,12 @@ def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
                 f"{field.dataType.simpleString()} in the job; cast it there, or give it another name, or begin with an "
                 "empty table: headwater jobs rebuild"
             )
+    for column in existing.keys() - set(schema.fieldNames()):
+        if not existing[column].nullable:
+            problems.append(
+                f"{name}: the column {column!r} of the table takes no NULL, and the job has no such column; write "
+                "another table"
+            )
     return problems
 
 

@@ -4,10 +4,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
+from headwater_streams.base.errors import IncompatibleTableError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.plan.job import bind
 from headwater_streams.runtime.loading import (
@@ -157,6 +160,28 @@ def test_load_into_the_table_of_a_job_is_refused(spark: SparkSession, tmp_path: 
     (plan,) = plan_jobs(driver.context, [load_job(bind(taken), "clicks", "silver.clicks")])
     with pytest.raises(LoadRefusedError, match="is written by job 'taken': load into a table of its own"):
         TableLoad(driver.context, plan)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (
+            pa.field("zz", pa.int64(), nullable=False),
+            "the column 'zz' of the table takes no NULL, and the job has no",
+        ),
+        (pa.field("n", pa.string()), "the column 'n' is string in the table and int in the job"),
+        (pa.field("WHO", pa.string()), "the column 'who' is called 'WHO' in the table"),
+    ],
+)
+def test_load_into_a_table_of_others_that_cannot_hold_its_rows_is_refused(
+    spark: SparkSession, tmp_path: Path, column: pa.Field, said: str
+) -> None:
+    driver = filled(spark, tmp_path)
+    path = driver.home.table(LOADED)
+    write_deltalake(str(path), pa.table([pa.nulls(0, column.type)], schema=pa.schema([column])))
+    with pytest.raises(IncompatibleTableError, match=said):
+        begun(driver)
+    assert DeltaTable(str(path)).version() == 0
 
 
 def test_load_of_a_job_that_does_not_read_the_topic_is_refused() -> None:

@@ -14,6 +14,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.loading.begun import BegunLoad, begun_load, remember_begun
 from headwater_streams.runtime.loading.planning import Chunk, LoadRefusedError, Partitions
 from headwater_streams.runtime.stages.row import RowStage
+from headwater_streams.runtime.tables import require_tables
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.topic_metadata import changed_ids
 from headwater_streams.storage.delta_log import has_versions
@@ -75,6 +76,7 @@ class TableLoad:
         Raises:
             LoadRefusedError: The job keeps state, another job writes the table, or the rows that it has are of other
                 code or of another topic of that name.
+            IncompatibleTableError: The table cannot hold the rows.
         """
         if plan.kind != "row":
             raise LoadRefusedError(
@@ -91,6 +93,7 @@ class TableLoad:
             raise LoadRefusedError(
                 f"table {plan.job.target.name} is written by job {writer!r}: load into a table of its own"
             )
+        require_tables(context, plan)
         self._stage = RowStage(context, plan, GENERATION)
         self._code, self._topic_id = _code_of(plan.job), context.source.topic_id(self._topic)
         self._begun = self._still_begun()
