@@ -2,23 +2,25 @@
 
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 import headwater as hw
 from audited_clicks import START_MS, TABLE, audit_one, commit, send, send_uncounted, words
 from headwater.cli import main
-from headwater.running.counts_topic import CountsTopic, of_topic
+from headwater.running.counts_topic import CountsTopic
 from headwater_broker.testing import RunningBroker, broker
-from headwater_client import COUNTS_TOPIC, Appended, CountedProducer, counted
-from headwater_streams.ledger.counts import TopicLog
-from headwater_streams.ledger.counts.at_rest import held_by_partition
+from headwater_client import COUNTS_TOPIC, Appended, CountedProducer, Counts, counted
+from headwater_streams.base.ledger_entry import LedgerEntry
+from headwater_streams.ledger.counts.at_rest import added_since, held_by_partition, state_of, tables_by_topic
+from headwater_streams.ledger.counts.said import Record, of_topic
 from headwater_streams.ledger.counts.store import COUNTS_TABLE
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
@@ -179,6 +181,99 @@ def test_audit_of_counts_remembers_what_was_lost_of_records_that_nobody_counted(
         assert words(audit_one(home, running, whole=True)) == ["complete"] * 2
 
 
+@pytest.mark.parametrize("has_table", [False, True])
+def test_hole_that_appears_after_an_audit_is_judged_with_whole_and_stays_judged(
+    tmp_path: Path, *, has_table: bool
+) -> None:
+    """Of settled buckets. What is said after each audit is what one says that judges all of them."""
+    home, data = Home(tmp_path / "home"), tmp_path / "data"
+    log, properties = data / "clicks-0" / f"{0:020}.log", {"num.partitions": "1"}
+
+    def read(start: int, end: int, batch: int) -> None:
+        if has_table:
+            commit(home, start, end, batch=batch)
+
+    def judged(running: RunningBroker, *, whole: bool = False, is_known: bool = True) -> list[str]:
+        found, copy = audit_one(home, running, whole=whole), tmp_path / "copy"
+        shutil.copytree(home.root, copy)
+        for again in (False, True) if is_known else (False,):
+            every = audit_one(Home(copy), running, whole=again)
+            assert (words(every), sorted(every.findings)) == (words(found), sorted(found.findings))
+        shutil.rmtree(copy)
+        return [f"{(each.bucket_start_ms - START_MS) // 60_000} {each.words}" for each in found.judged]
+
+    with broker(data, properties=properties) as running:
+        send(running, range(10))
+        size = log.stat().st_size
+        send(running, range(10, 30), "web-2")
+        read(0, 30, 0)
+        assert judged(running) == ["0 complete", "1 complete", "2 complete"]
+        assert judged(running) == []
+    kept = log.read_bytes()
+    os.truncate(log, size)
+    with broker(data, properties=properties) as running:
+        send(running, range(30, 40), "web-3")
+        read(30, 40, 1)
+        assert judged(running, is_known=False) == ["3 complete"]  # it goes on where the last one ended
+        every = judged(running, whole=True)
+        assert (every[1:3], len(every)) == (["1 missing 10", "2 missing 10"], 4)
+        # Rows of records that the log lost are of no bucket.
+        lost = every if has_table else every[1:3]
+        assert judged(running) == lost
+        send(running, [20], "web-4")  # in a bucket that lost records
+        read(40, 41, 2)
+        assert judged(running) == lost
+    log.write_bytes(kept)
+    with broker(data, properties=properties) as running:
+        assert judged(running, is_known=False) == lost
+        assert judged(running, whole=True) == [f"{n} complete" for n in range(4)]
+        assert judged(running) == []
+
+
+def test_hole_in_what_came_since_the_last_audit_is_judged_without_whole(tmp_path: Path) -> None:
+    home, data = Home(tmp_path / "home"), tmp_path / "data"
+    log, properties = data / "clicks-0" / f"{0:020}.log", {"num.partitions": "1"}
+    with broker(data, properties=properties) as running:
+        send(running, range(10))
+        assert words(audit_one(home, running)) == ["complete"]
+        size = log.stat().st_size
+        send(running, range(10, 20))
+    os.truncate(log, size)
+    with broker(data, properties=properties) as running:
+        send(running, range(20, 30))
+        found = audit_one(home, running)
+        assert [each.words for each in found.judged] == ["complete", "missing 10", "complete"]
+        assert found.notes[0].startswith("clicks 0: the brokers have lost offsets [10, 20)")
+        for whole in (False, True, False):
+            again = audit_one(home, running, whole=whole)
+            assert (words(again), sorted(again.findings)) == (words(found), sorted(found.findings))
+            assert len(again.judged) == (3 if whole else 1)
+
+
+def test_counts_of_a_hole_that_was_restored_are_read_with_whole(tmp_path: Path) -> None:
+    home, data = Home(tmp_path / "home"), tmp_path / "data"
+    properties = {"num.partitions": "1"}
+    log = data / f"{COUNTS_TOPIC}-0" / f"{0:020}.log"
+    with broker(data, properties=properties) as running:
+        send(running, range(10))
+        size = log.stat().st_size
+        send(running, range(10, 20), "web-2")
+    kept = log.read_bytes()
+    os.truncate(log, size)
+    with broker(data, properties=properties) as running:
+        send(running, range(20, 30), "web-3")
+        found = audit_one(home, running)
+        assert words(found) == ["complete", "uncounted 10", "complete"]
+        assert found.notes[0].startswith(f"{COUNTS_TOPIC} 0: the brokers have lost offsets [")
+        assert audit_one(home, running).notes == ()  # it was told, and is behind
+        assert audit_one(home, running, whole=True).notes == found.notes
+    log.write_bytes(kept)
+    with broker(data, properties=properties) as running:
+        for whole in (True, False, True):
+            found = audit_one(home, running, whole=whole)
+            assert (words(found), found.notes) == (["complete"] * 3, ())
+
+
 def test_audit_of_counts_passes_over_what_is_no_count(running: RunningBroker, tmp_path: Path) -> None:
     send(running, range(10))
     producer = Producer({"bootstrap.servers": running.bootstrap})
@@ -241,27 +336,124 @@ def test_audit_of_counts_says_which_settings_its_topic_lacks(running: RunningBro
 
 def test_what_brokers_counted_of_a_topic_that_was_made_again_is_of_the_newer_one_alone() -> None:
     appended = [
-        Appended(source="b", instance="i", topic="clicks", topic_id=topic_id, partition=0, start=0, end=1)
+        Record(
+            Appended(
+                source="b", instance="i", topic="clicks", topic_id=topic_id, partition=0, start=0, end=1
+            ),
+            0,
+            0,
+            True,
+        )
         for topic_id in ("", "a-b_c", "a-b_d")
     ]
-    assert [each.topic_id for each in of_topic(appended, "clicks", "a+b/c")] == ["", "a-b_c"]
-    assert len(of_topic(appended, "clicks", None)) == 3
-    assert of_topic(appended, "taps", None) == []
+    assert of_topic(appended, "clicks", "east:clicks", {"", "a-b_c"}) == appended[:2]
+    assert of_topic(appended, "clicks", "east:clicks", None) == appended
+    assert of_topic(appended, "taps", "taps", None) == []
 
 
-def test_topic_of_counts_is_read_once_and_then_what_came_meanwhile(
-    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topic_of_counts_is_read_from_where_an_audit_ended(running: RunningBroker) -> None:
+    def read(since: tuple[str | None, Mapping[int, int]] | None) -> tuple[set[str], CountsTopic]:
+        told = CountsTopic(KafkaCluster(running.bootstrap, name="east"))
+        told.read([since])
+        return {each.event.source for each in told.of(0, since)}, told
+
+    # Else the broker refuses that its records are deleted.
+    make_topic(running.bootstrap, COUNTS_TOPIC, cleanup_policy="compact,delete")
     send(running, range(10))
-    told, taken = CountsTopic(KafkaCluster(running.bootstrap, name="east")), list[tuple[int, int]]()
-    take = told._take
-    monkeypatch.setattr(told, "_take", lambda value, *at: taken.append(at[:2]) or take(value, *at))
-    told.read()
-    earlier, count = told.earlier(), len(taken)
+    names, told = read(None)
+    assert (names, told.topics(), len(told.broken)) == ({"web-1"}, {"clicks"}, 1)
+    place = told.place
     send(running, range(10, 20), "web-2")
     told.read()
-    assert 0 < count < len(taken) == len(set(taken))
-    claims = told.of("clicks", TopicLog("east:clicks", 60_000, {}, {}), earlier)
-    assert {each.source for each in claims.counts} == {"web-1", "web-2"}
-    assert {each.source for each in claims.earlier.counts.values()} == {"web-1"}
-    assert [each.record.topics["east:clicks"].acknowledged for each in claims.sources] == [10, 10]
+    assert {each.event.source for each in told.of(1, None)} == {"web-2"}
+    assert read(place)[0] == {"web-2"}
+    other = ("AAAAAAAAAAAAAAAAAAAAAA", place[1])  # it was made again
+    assert read(other)[0] == {"web-1", "web-2"}
+    behind = (place[0], {0: 1_000})  # it was cut
+    assert read(behind)[0] == {"web-1", "web-2"}
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    end = told.place[1][0]
+    for future in admin.delete_records([TopicPartition(COUNTS_TOPIC, 0, end)]).values():
+        future.result(10)
+    names, told = read(place)
+    assert (names, len(told.broken)) == (set(), 2)
+    assert (
+        f"counts at offsets [{place[1][0]}, {end}) were removed before an audit read them" in told.broken[-1]
+    )
+
+
+def test_audit_of_counts_judges_what_is_new_and_leaves_the_rest_as_it_was(
+    running: RunningBroker, tmp_path: Path
+) -> None:
+    """A claim that comes late for a settled bucket, a row that is removed, one that is written again."""
+    home, path = Home(tmp_path), str(Home(tmp_path).table(TABLE))
+    send(running, range(30))
+    commit(home, 0, 30, batch=0)
+
+    def judged() -> list[str]:
+        found = audit_one(home, running)
+        assert len(found.verdicts) == len(found.judged) + sum(found.settled.values())
+        assert [each.bucket_start_ms for each in found.verdicts] == [
+            START_MS + n * 60_000 for n in range(len(found.verdicts))
+        ]
+        return [f"{(each.bucket_start_ms - START_MS) // 60_000} {each.words}" for each in found.judged]
+
+    assert judged() == ["0 complete", "1 complete", "2 complete"]
+    assert judged() == []
+    send(running, range(30, 35), "web-2")
+    assert judged() == ["3 still open 5"]
+    commit(home, 30, 35, batch=1)
+    assert judged() == ["3 complete"]
+    send(running, [12], "web-3")  # a record of a minute that is settled
+    assert judged() == ["1 still open 1"]
+    commit(home, 35, 36, batch=2)
+    assert judged() == ["1 complete"]
+    producer = Producer({"bootstrap.servers": running.bootstrap})
+    claim = Counts(  # of an offset that another one was told
+        source="web-4",
+        instance="x",
+        topic="clicks",
+        bucket_start_ms=START_MS,
+        acknowledged=1,
+        ranges={0: [(3, 4)]},
+    )
+    producer.produce(COUNTS_TOPIC, claim.to_json(), key=claim.key)
+    producer.flush(10)
+    assert judged() == ["0 missing 1"]
+    DeltaTable(path).delete("_offset = 15")
+    assert judged() == ["0 missing 1", "1 missing 1", "2 complete", "3 complete"]
+    commit(home, 15, 15, batch=3, doubled=[25, 15])
+    assert judged() == ["0 missing 1", "1 complete", "2 doubled 1"]
+
+
+def test_what_a_table_says_anew_is_known_by_its_commits_unless_rows_were_taken_away(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    path = str(home.table(TABLE))
+    commit(home, 0, 10, batch=0)
+    (facts,) = tables_by_topic(home)["clicks"]
+    then = json.loads(json.dumps(state_of(home, facts)))
+
+    def added() -> dict[int, list[tuple[int, int]]] | None:
+        (facts,) = tables_by_topic(home)["clicks"]
+        return added_since(home, "clicks", facts, then, json.loads(json.dumps(state_of(home, facts))))
+
+    assert added() == {}
+    commit(home, 12, 20, batch=1, doubled=[3], quarantined=[13])  # from 10 on: what it left out is missing
+    assert added() == {0: [(3, 4), (10, 20)]}
+    DeltaTable(path).optimize.compact()  # moves rows, and changes none
+    assert added() == {0: [(3, 4), (10, 20)]}
+    table = DeltaTable(path)
+    rows = table.to_pyarrow_table()
+    entry = LedgerEntry(
+        job="clicks", generation=1, batch=2, table=TABLE, kind="backfill", sources=(), accounting={}
+    )
+    of_backfill = CommitProperties(custom_metadata={"userMetadata": entry.to_json()})
+    write_deltalake(path, rows.slice(0, 0), mode="append", commit_properties=of_backfill)
+    assert added() is None  # its batches are not compared with its rows any more
+    DeltaTable(path).restore(table.version())
+    assert added() is None
+    (facts,) = tables_by_topic(home)["clicks"]
+    then = json.loads(json.dumps(state_of(home, facts)))
+    assert added() == {}
+    DeltaTable(path).delete("_offset = 5")
+    assert added() is None

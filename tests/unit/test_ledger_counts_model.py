@@ -4,9 +4,12 @@ The model has producers with clocks, a log with partitions, a mirror, and a job 
 counted by `headwater_client`'s own tally. There is no broker and no Spark, so that 200 seeds take seconds.
 """
 
+import json
 import random
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -27,10 +30,15 @@ from headwater_streams.ledger.counts import (
     check_mirror,
     check_producers,
     check_table,
+    judging,
     verdicts,
 )
 from headwater_streams.ledger.counts.facts import Mark
-from headwater_streams.ledger.counts.stretches import merged, more_than_once
+from headwater_streams.ledger.counts.judging import Judge, Look, Told
+from headwater_streams.ledger.counts.log_runs import LogRuns
+from headwater_streams.ledger.counts.said import Record as OfCounts
+from headwater_streams.ledger.counts.store import SETTLED, Counted, Standing, bucket_start, rows_for
+from headwater_streams.ledger.counts.stretches import Stretches, merged, more_than_once
 
 BUCKET_MS = 60_000
 START_MS = 1_357_034_400_000
@@ -117,6 +125,7 @@ class World:
         self.duplicates: Counter[int] = Counter()
         self.appended: list[Appended] = []
         self.counted = dict.fromkeys(self.partitions, 0)
+        self.late: random.Random | None = None
 
     # What happens at the brokers.
 
@@ -124,6 +133,8 @@ class World:
         """A producer sends a record, and is told where it stands."""
         self.identities += 1
         at_ms = self.now_ms + sender.ahead_ms
+        if self.late is not None and self.late.random() < 0.05:  # of a minute that is settled, perhaps
+            at_ms = max(START_MS + sender.ahead_ms, at_ms - self.late.randint(0, 15) * BUCKET_MS)
         weights = [20, 2, 2, 3 if self.filters else 0]
         fate = self.random.choices(["table", "quarantine", "late", "filtered"], weights)[0]
         record = Record(at_ms, self.identities, fate)
@@ -274,15 +285,17 @@ class World:
     def audit(self) -> Findings:
         log, found = self.log(), Findings("clicks")
         check_producers(found, log, self.claims(), self.now_ms)
-        check_mirror(
-            found,
-            log,
-            MirrorFacts(CLUSTER, {p: held(o) for p, o in self.mirrored.items()}, self.mirrored_until),
-        )
-        rows = {place: {p: held(offsets) for p, offsets in of.items()} for place, of in self.rows.items()}
-        check_table(found, log, TableFacts(TABLE, "clicks", self.batches, rows))
+        check_mirror(found, log, self.mirror_facts())
+        check_table(found, log, self.table())
         self.marks.append(Mark(self.now_ms, dict(self.ends)))
         return found
+
+    def table(self) -> TableFacts:
+        rows = {place: {p: held(offsets) for p, offsets in of.items()} for place, of in self.rows.items()}
+        return TableFacts(TABLE, "clicks", tuple(self.batches), rows)
+
+    def mirror_facts(self) -> MirrorFacts:
+        return MirrorFacts(CLUSTER, {p: held(o) for p, o in self.mirrored.items()}, dict(self.mirrored_until))
 
 
 def held(offsets: list[int]) -> Held:
@@ -335,7 +348,12 @@ def differences(world: World, found: Findings, *, whole: bool) -> list[str]:
     return wrong
 
 
-def simulate(world: World) -> None:
+def nothing_else(world: World) -> None:
+    """An audit finds no more than was injected."""
+    assert differences(world, world.audit(), whole=False) == []
+
+
+def simulate(world: World, audit: Callable[[World], object] = nothing_else) -> None:
     """Twenty minutes with up to six faults, audited now and then while it goes on, and once after all has settled."""
     draw = world.random
     faults = Counter(
@@ -385,7 +403,7 @@ def simulate(world: World) -> None:
         if "job" in due or draw.random() < 0.5:
             world.run_batch(fault=draw.choice(AT_JOB) if "job" in due else "")
         if draw.random() < 0.1:
-            assert differences(world, world.audit(), whole=False) == []
+            audit(world)
     world.now_ms += 10 * EVERY_MS
     for sender in world.all:
         sender.publish(world.now_ms, closed=True)
@@ -482,3 +500,313 @@ def appended(instance: str, partition: int, runs: list[tuple[int, int, int]]) ->
         end=runs[-1][1],
         runs=runs,
     )
+
+
+class Kept:
+    """What audits keep, in memory."""
+
+    def __init__(self) -> None:
+        self.by_bucket: dict[int, list[dict[str, Any]]] = {}
+        self.before = Counted()
+        self.judged = 0
+
+    def rows(self, topic: str, buckets: Collection[int] | None = None) -> list[dict[str, Any]]:
+        return [row for b, rows in self.by_bucket.items() for row in rows if buckets is None or b in buckets]
+
+    def unsettled(self, topic: str) -> set[int]:
+        return {
+            bucket
+            for bucket, rows in self.by_bucket.items()
+            if any(row["status"] not in SETTLED or row["open"] for row in rows)
+        }
+
+    def keep(self, log: TopicLog, verdicts: Sequence[Any], at_ms: int, **about: Any) -> int:
+        if about["judged_all"]:
+            self.by_bucket.clear()
+        for row in about["stored"]:
+            self.by_bucket.pop(bucket_start(row["bucket"]), None)
+        for row in rows_for(log, verdicts, about["said"]):
+            self.by_bucket.setdefault(bucket_start(row["bucket"]), []).append(row)
+        ends = {partition: end for partition, (_, end) in log.counted.items()}
+        self.before = Counted(
+            log.bucket_ms,
+            about["before"].runs,
+            dict(log.counted),
+            [*about["before"].marks, Mark(at_ms, ends)],
+            standing=Standing.from_json(json.loads(json.dumps(asdict(about["standing"])))),
+        )
+        self.judged += len(verdicts)
+        return 0
+
+    def without(self, *columns: str) -> dict[int, list[str]]:
+        """What it says of each bucket."""
+        return {
+            bucket: sorted(str({k: v for k, v in row.items() if k not in columns}) for row in rows)
+            for bucket, rows in self.by_bucket.items()
+            if rows
+        }
+
+
+class TableAtRest:
+    """The table of a world, of which rows are appended, and removed by hand now and then."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.removed = 0
+
+    def state(self, facts: TableFacts) -> dict[str, Any]:
+        first: dict[int, int] = {}
+        for batch in facts.batches:
+            first.setdefault(batch.partition, batch.start)
+        repeating = sorted({b.partition for b in facts.batches if (b.terms or {}).get("duplicate")})
+        rows = {place: {str(p): len(o) for p, o in of.items()} for place, of in self.world.rows.items()}
+        return {
+            "kind": [self.removed, repeating, sorted(first.items())],
+            "batches": len(facts.batches),
+            "rows": rows,
+        }
+
+    def added(
+        self, topic: str, facts: TableFacts, then: Mapping[str, Any], now: Mapping[str, Any]
+    ) -> dict[int, list[tuple[int, int]]] | None:
+        if json.dumps(then["kind"]) != json.dumps(now["kind"]):
+            return None
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        before = facts.batches[: then["batches"]]
+        for batch in facts.batches[then["batches"] :]:
+            end = max((b.end for b in before if b.partition == batch.partition), default=batch.start)
+            found[batch.partition].append((min(end, batch.start), batch.end))
+        for place, of in self.world.rows.items():
+            for partition, offsets in of.items():
+                new = offsets[then["rows"][place][str(partition)] :]
+                found[partition] += [(offset, offset + 1) for offset in new]
+        return {partition: merged(pairs) for partition, pairs in found.items()}
+
+    def rows(self, topic: str, facts: TableFacts, within: Mapping[int, Stretches] | None) -> TableFacts:
+        if within is None:
+            return facts
+        rows = {
+            place: {
+                p: held([o for o in offsets if any(s <= o < e for s, e in within.get(p, ()))])
+                for p, offsets in of.items()
+            }
+            for place, of in self.world.rows.items()
+        }
+        return replace(facts, rows=rows)
+
+
+class TwoAudits:
+    """An audit that judges what is new, beside one that judges all of it each time."""
+
+    def __init__(self, world: World, draw: random.Random) -> None:
+        self.world, self.draw = world, draw
+        self.new, self.all = Kept(), Kept()
+        self.at_rest = TableAtRest(world)
+        self.heard: dict[str, OfCounts] = {}  # what the one that judges what is new has read before the log
+        self.reopened = 0
+
+    def run(self) -> None:
+        world, draw = self.world, self.draw
+        if draw.random() < 0.1:
+            self.touch_table()
+        stand = {key: each for key, each in self.records().items() if self.heard.get(key) != each}
+        late = {key for key in stand if draw.random() < 0.1}  # what is published while the log is read
+        first = [each for key, each in stand.items() if key not in late]
+        then = [stand[key] for key in sorted(late)]
+        settled = {b for b, rows in self.new.by_bucket.items() if rows[0]["status"] in SETTLED}
+        was = self.new.without()
+        self.heard |= {key: each for key, each in stand.items() if key not in late}
+        mirrors = [world.mirror_facts()] if draw.random() < 0.2 else []
+        found = [
+            Judge(
+                kept,
+                self.look(kept),
+                Told(topic="clicks", first=one, then=then),
+                at_rest=self.at_rest,
+                tables=[world.table()],
+                mirrors=mirrors,
+                grace_ms=BUCKET_MS,
+                repeats=lambda log, uncounted: world.claims().repeats,
+            ).run()
+            for kept, one in ((self.new, first), (self.all, list(self.heard.values())))
+        ]
+        assert self.new.without() == self.all.without()
+        findings = [sorted(map(str, each.findings)) for each in found]
+        assert findings[0] == findings[1]
+        totals = Counter(rows[0]["status"] for rows in self.all.by_bucket.values())
+        assert self.new.before.standing is not None
+        assert Counter(self.new.before.standing.totals) == totals
+        now = self.new.without()
+        self.reopened += sum(now[bucket] != was[bucket] for bucket in settled & now.keys())
+
+    def touch_table(self) -> None:
+        """Somebody removes a row, or writes one again."""
+        rows = self.world.rows["table"]
+        of_it = rows[self.draw.choice([*rows])]
+        if of_it and self.draw.random() < 0.5:
+            of_it.remove(self.draw.choice(of_it))
+            self.at_rest.removed += 1
+        elif of_it:
+            of_it.append(self.draw.choice(of_it))
+
+    def records(self) -> dict[str, OfCounts]:
+        """The newest record of each key."""
+        world = self.world
+        found = {
+            key: OfCounts(each, 0, START_MS, True)
+            for sender in world.all
+            for key, each in sender.counts.items()
+        }
+        for sender in world.all:
+            if sender.heard is not None and "clicks" in sender.heard.record.topics:
+                found[sender.name] = OfCounts(sender.heard.record, 0, sender.heard.at_ms or 0, True)
+        for at, each in enumerate(world.appended):
+            found[f"{each.key}/{at}"] = OfCounts(each, 0, at, True)
+        return found
+
+    def look(self, kept: Kept) -> Look:
+        log, before = self.world.log(), kept.before
+        runs = LogRuns.of(log.runs)
+        tail = {
+            run.bucket_start_ms
+            for partition, of_it in log.runs.items()
+            for run in of_it
+            if run.end > before.bounds.get(partition, (0, 0))[1]
+        }
+        if kept is self.all:
+            before = replace(before, standing=None)
+        return Look(
+            topic="clicks",
+            bucket_ms=BUCKET_MS,
+            before=before,
+            runs=runs,
+            counted=log.counted,
+            tail=tail,
+            at_ms=self.world.now_ms,
+            unseen={},
+            lost={},
+        )
+
+
+def two_audits(seed: int) -> TwoAudits:
+    world = World(seed)
+    world.late = random.Random(seed + 1)
+    both = TwoAudits(world, random.Random(seed + 2))
+    simulate(world, audit=lambda _: both.run())
+    both.run()
+    return both
+
+
+@pytest.mark.parametrize("seed", range(amount(small=20, full=200)))
+def test_audit_that_judges_what_is_new_says_what_one_that_judges_all_of_it_says(seed: int) -> None:
+    assert two_audits(seed).new.by_bucket
+
+
+def test_audit_judges_what_is_new_and_settled_buckets_of_which_something_is_said() -> None:
+    runs = [two_audits(seed) for seed in range(4)]
+    assert sum(each.new.judged for each in runs) < 0.8 * sum(each.all.judged for each in runs)
+    assert sum(each.reopened for each in runs) > 0
+
+
+def test_producer_that_was_not_spoken_of_for_long_goes_on_with_its_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is let go of, and what it counted before is looked up when it speaks again."""
+    monkeypatch.setattr(judging, "_KEPT_MS", BUCKET_MS // 7)
+    world = World(0)
+    both = TwoAudits(world, random.Random(0))
+    sender = world.senders[0]
+    for minute in (0, 1, 20, 40, 41):
+        world.now_ms = START_MS + minute * BUCKET_MS
+        if minute != 20:
+            world.send(sender)
+        for each in world.all[: 1 if minute != 20 else 0]:
+            each.publish(world.now_ms, closed=minute == 1)
+        world.run_batch()
+        both.run()
+        assert both.new.before.standing is not None
+        assert len(both.new.before.standing.sources) == (0 if minute == 20 else 1)
+
+
+def both_say(steps: Sequence[tuple[Sequence[tuple[int, int, int]], Sequence[Any]]]) -> list[list[str]]:
+    """What is said of each bucket after each step: of runs of a log, and what was said of it since the step before.
+
+    It is judged by what is new, and all of it anew.
+    """
+    new, said = Kept(), list[OfCounts]()
+    words = []
+    for at, (runs, events) in enumerate(steps):
+        more = [OfCounts(each, 0, START_MS + at, True) for each in events]
+        said += more
+        ends = [0, *(end for _, end, _ in runs)]
+        kept_all = Kept()
+        for kept, first in ((new, more), (kept_all, said)):
+            before = kept.before.bounds.get(0, (0, 0))[1]
+            look = Look(
+                topic="clicks",
+                bucket_ms=BUCKET_MS,
+                before=kept.before,
+                runs=LogRuns.of({0: [BucketRun(*run) for run in runs]}),
+                counted={0: (0, max(ends))},
+                tail={bucket for _, end, bucket in runs if end > before},
+                at_ms=START_MS + HOUR_MS,
+                unseen={},
+                lost={},
+            )
+            Judge(kept, look, Told(topic="clicks", first=first), at_rest=NO_TABLE, grace_ms=0).run()
+        assert new.without() == kept_all.without()
+        words.append(
+            [f"{rows[0]['status']} {rows[0]['missing']}" for _, rows in sorted(new.by_bucket.items())]
+        )
+    words.append([str(new.judged)])
+    return words
+
+
+NO_TABLE = TableAtRest(World(0))
+NEXT_MS = START_MS + BUCKET_MS
+
+
+def test_offset_that_a_broker_counts_again_reopens_the_settled_bucket_that_had_it() -> None:
+    log = [(0, 5, START_MS), (5, 8, NEXT_MS)]
+    first = [appended("start 1", 0, log)]
+    assert both_say([(log, first), (log, []), (log, [appended("start 2", 0, [(3, 5, START_MS)])])]) == [
+        *([["complete 0", "complete 0"]] * 2),
+        ["missing 2", "complete 0"],
+        ["3"],  # of two buckets, then none, then one
+    ]
+    other = [appended("start 2", 0, [(3, 5, NEXT_MS)])]
+    assert both_say([(log, first), (log, other)])[1] == ["missing 2", "missing 2"]
+
+
+def test_offset_that_a_second_producer_was_told_reopens_the_settled_bucket_that_has_it() -> None:
+    log = [(0, 5, START_MS), (5, 8, NEXT_MS)]
+
+    def claims(name: str, start: int, end: int, bucket: int, width_ms: int = BUCKET_MS) -> Counts:
+        return Counts(
+            source=name,
+            instance=name,
+            topic="clicks",
+            bucket_start_ms=bucket,
+            bucket_ms=width_ms,
+            acknowledged=end - start,
+            ranges={0: [(start, end)]},
+        )
+
+    first = [claims("web-1", 0, 5, START_MS), claims("web-1", 5, 8, NEXT_MS)]
+    assert both_say([(log, first), (log, [claims("web-2", 4, 5, START_MS)])]) == [
+        ["complete 0", "complete 0"],
+        ["missing 1", "complete 0"],
+        ["3"],
+    ]
+    # By one that counts wider buckets: what it says is judged with each of those that it goes over.
+    log.append((8, 9, START_MS + 10 * BUCKET_MS))
+    wide = [
+        claims("web-1", start, end, START_MS + minute * BUCKET_MS, 5 * BUCKET_MS)
+        for start, end, minute in ((0, 8, 0), (8, 9, 10))
+    ]
+    again = [claims("web-2", 6, 8, NEXT_MS)]
+    assert both_say([(log, wide), (log, []), (log, again)]) == [
+        *([["complete 0"] * 3] * 2),
+        ["complete 0", "missing 2", "complete 0"],
+        ["5"],  # all three, then none, then two
+    ]

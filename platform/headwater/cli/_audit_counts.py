@@ -1,5 +1,6 @@
 """`headwater audit --counts`: what each tier saw of each topic, by bucket."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,7 @@ def _print(audits: "Sequence[TopicAudit]", *, every: bool) -> None:
     rows = [
         (audit.topic, iso(verdict.bucket_start_ms * 1000), _tiers(verdict), verdict.words)
         for audit in audits
-        for verdict in audit.verdicts
+        for verdict in (audit.verdicts if every else audit.judged)
         if every or verdict.status not in ("complete", "unknown")
     ]
     if rows:
@@ -107,10 +108,10 @@ def _print(audits: "Sequence[TopicAudit]", *, every: bool) -> None:
     for sentence in dict.fromkeys(each for audit in audits for each in (*audit.notes, *audit.findings)):
         print_line(sentence)
     for audit in audits:
-        complete = sum(each.status == "complete" for each in audit.verdicts)
-        unknown = sum(each.status == "unknown" for each in audit.verdicts)
+        status = Counter(each.status for each in audit.judged) + Counter(audit.settled)
+        unknown = status["unknown"]
         print_line(
-            f"{audit.topic}: {complete:,} of {quantity(len(audit.verdicts), 'bucket')} complete"
+            f"{audit.topic}: {status['complete']:,} of {quantity(status.total(), 'bucket')} complete"
             + (f", {unknown:,} unknown, which --all shows" if unknown else "")
         )
     if not audits:

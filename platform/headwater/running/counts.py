@@ -1,10 +1,11 @@
 """The audit by counts, end to end: reads the brokers, the producers' counts and the tables, and keeps what it finds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from headwater.errors import UsageError
-from headwater.running.counts_topic import CountsTopic, hole, of_topic, shown_id
+from headwater.running.counts_topic import CountsTopic, Place, hole, shown_id
 from headwater_client.events import COUNTS_TOPIC
 from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.base.moments import iso
@@ -12,20 +13,22 @@ from headwater_streams.base.nearest import nearest
 from headwater_streams.base.topics import cluster_of
 from headwater_streams.ledger.counts import (
     BucketVerdict,
-    Claims,
-    Findings,
+    Finding,
     MirrorFacts,
     TableFacts,
     TopicLog,
-    check_mirror,
-    check_producers,
-    check_table,
     mirror_facts,
-    of_this_topic,
-    verdicts,
 )
-from headwater_streams.ledger.counts.at_rest import tables_by_topic, with_rows
-from headwater_streams.ledger.counts.store import Counted, counted_before, keep
+from headwater_streams.ledger.counts.at_rest import AtRest, tables_by_topic
+from headwater_streams.ledger.counts.judging import Judge, Look, Told
+from headwater_streams.ledger.counts.said import of_topic
+from headwater_streams.ledger.counts.store import (
+    Counted,
+    CountsTable,
+    counted_before,
+    stored_verdicts,
+    topics_counted,
+)
 from headwater_streams.ledger.counts.stretches import Stretches, merged, minus
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.mirror_reader import MirrorReader
@@ -64,45 +67,33 @@ class TopicAudit:
     Attributes:
         topic: The topic.
         bucket_ms: How wide a bucket is.
-        verdicts: What is said of each bucket, oldest first.
+        judged: What is said of each bucket that this audit judged, oldest first.
         findings: What is wrong, a sentence each.
         notes: What could not be looked at, a sentence each.
+        settled: How many buckets are complete, or unknown, as an earlier audit said, and nothing new is known of them.
+        rest: Reads from `audit.counts` what is said of these.
     """
 
     topic: str
     bucket_ms: int
-    verdicts: tuple[BucketVerdict, ...]
+    judged: tuple[BucketVerdict, ...]
     findings: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    settled: Mapping[str, int] = field(default_factory=dict)
+    rest: Callable[[], Sequence[BucketVerdict]] = tuple
+
+    @cached_property
+    def verdicts(self) -> tuple[BucketVerdict, ...]:
+        """What is said of each bucket, oldest first."""
+        return tuple(sorted((*self.judged, *self.rest()), key=lambda each: each.bucket_start_ms))
 
     @property
     def ok(self) -> bool:
         """Whether nothing is missing, doubled or uncounted; buckets that are open or unknown are no fault."""
         return (
-            not any(each.status not in ("complete", "open", "unknown") for each in self.verdicts)
+            not any(each.status not in ("complete", "open", "unknown") for each in self.judged)
             and not self.findings
         )
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What the brokers hold of a topic.
-
-    Attributes:
-        log: What was counted before, and what came since.
-        at_ms: When it was looked at.
-        heard_ms: The brokers' time of the newest counts that were read before; 0 where that is not known.
-        topic_id: The topic's id; None where its brokers give none.
-        lost: Offsets, by partition, that an earlier audit saw and that are not in the log now.
-        notes: What could not be counted, a sentence each.
-    """
-
-    log: TopicLog
-    at_ms: int
-    heard_ms: int
-    topic_id: str | None
-    lost: Mapping[int, Sequence[BucketRun]]
-    notes: Sequence[str]
 
 
 class CountsAudit:
@@ -147,35 +138,58 @@ class CountsAudit:
                 raise UsageError(
                     f"there is no topic {topic}; the topics are {nearest(topic, sorted(existing)) or 'none'}"
                 )
+        tables, known = tables_by_topic(self._home), topics_counted(self._home)
+        before = {
+            topic: counted_before(self._home, topic)
+            for topic in set(topics) or ((tables.keys() | known) & existing)
+        }
         # What was said before the logs are looked at is there. What stands there is said afterwards, if not before.
         told = CountsTopic(self._cluster, is_there=self._cluster.named(COUNTS_TOPIC) in existing)
+        told.read((_told(each) for each in before.values()), whole=self._whole)
+        place, heard_ms = told.place, told.newest_ms
+        counted = {self._cluster.named(topic) for topic in told.topics()}
+        for topic in (counted & existing) - before.keys() if not topics else ():
+            before[topic] = counted_before(self._home, topic)
+        chosen = sorted(before)
+        looks = {topic: self._look(self._cluster, topic, before[topic], heard_ms) for topic in chosen}
         told.read()
-        earlier, appended = told.earlier(), told.appended()
-        counted = told.topics()
-        named = {self._cluster.named(topic) for topic in counted}
-        tables = tables_by_topic(self._home)
-        chosen = sorted(set(topics) or ((tables.keys() | named) & existing))
-        looks = {topic: self._look(self._cluster, topic, told.newest_ms) for topic in chosen}
-        told.read()
-        mirrored, audits = self._mirrored(looks), list[TopicAudit]()
+        mirrored, audits = (
+            self._mirrored({topic: look for topic, (look, _) in looks.items()}),
+            list[TopicAudit](),
+        )
         for topic in chosen:
-            bare, look = self._cluster.bare(topic), looks[topic]
-            claims = told.of(bare, look.log, earlier)
-            claims = replace(claims, appended=of_topic(appended, bare, look.topic_id))
-            of_it = mirrored.get(bare, [])
+            bare, (look, notes) = self._cluster.bare(topic), looks[topic]
+            ids = None if look.topic_id is None else {"", shown_id(look.topic_id)}
+            since = _told(before[topic])
+            of_it = Told(
+                topic=bare,
+                first=of_topic(told.of(0, since), bare, topic, ids),
+                then=of_topic(told.of(1, since), bare, topic, ids),
+                again=of_topic(told.again(since), bare, topic, ids) if self._whole else (),
+                read=place,
+                topics=sorted(counted | known),
+            )
+            facts = mirrored.get(bare, [])
             audits.append(
                 self._audit(
-                    self._cluster, look, claims, tables, [facts for facts, _, _ in of_it], told.broken
+                    self._cluster,
+                    look,
+                    of_it,
+                    tables,
+                    [each for each, _, _, _ in facts],
+                    [*notes, *told.broken],
                 )
             )
-            audits += [self._audit(cluster, there, Claims(), tables) for _, cluster, there in of_it]
+            for _, cluster, there, said in facts:
+                nothing = Told(topic=cluster.bare(there.topic), topics=of_it.topics)
+                audits.append(self._audit(cluster, there, nothing, tables, (), said))
         return audits
 
     def _mirrored(
-        self, origins: Mapping[str, _Look]
-    ) -> dict[str, list[tuple[MirrorFacts, KafkaCluster, _Look]]]:
-        """The mirrors of topics: what each has by the offsets of its origin, where it is, and what is there."""
-        found: dict[str, list[tuple[MirrorFacts, KafkaCluster, _Look]]] = {}
+        self, origins: Mapping[str, Look]
+    ) -> dict[str, list[tuple[MirrorFacts, KafkaCluster, Look, list[str]]]]:
+        """The mirrors of topics: what each has by the offsets of its origin, where it is, what is there, and notes."""
+        found: dict[str, list[tuple[MirrorFacts, KafkaCluster, Look, list[str]]]] = {}
         origin = cluster_id(self._cluster) if self._mirrors and origins else None
         ids = {self._cluster.bare(topic): shown_id(look.topic_id) for topic, look in origins.items()}
         for cluster in self._mirrors if origins else ():
@@ -192,7 +206,9 @@ class CountsAudit:
                     and ("" in (each.topic_id, ids.get(each.topic, "")) or each.topic_id == ids[each.topic])
                 }
                 looks = {
-                    name: self._look(cluster, cluster.named(name))
+                    name: self._look(
+                        cluster, cluster.named(name), counted_before(self._home, cluster.named(name))
+                    )
                     for name, topic in names.items()
                     if topic in ids
                 }
@@ -204,16 +220,19 @@ class CountsAudit:
                     f"{', '.join(origins)} is not mirrored from {self._cluster.bootstrap} into {cluster.name}; "
                     f"what is: {', '.join(sorted(set(names.values()))) or 'nothing'}"
                 )
-            for name, look in looks.items():
-                of_topic = {partition: each for (topic, partition), each in runs.items() if topic == name}
+            for name, (look, notes) in looks.items():
+                of_it = {partition: each for (topic, partition), each in runs.items() if topic == name}
                 place = cluster.name if name == names[name] else cluster.named(name)
-                facts = mirror_facts(place, look.log, of_topic)
-                found.setdefault(names[name], []).append((facts, cluster, look))
+                facts = mirror_facts(place, look.log(), of_it)
+                found.setdefault(names[name], []).append((facts, cluster, look, notes))
         return found
 
-    def _look(self, cluster: KafkaCluster, topic: str, heard_ms: int = 0) -> _Look:
-        before, topic_id = counted_before(self._home, topic), TopicIds(cluster).of(topic)
-        at_ms = self._now_ms()
+    def _look(
+        self, cluster: KafkaCluster, topic: str, before: Counted, heard_ms: int = 0
+    ) -> tuple[Look, list[str]]:
+        """What the brokers hold of a topic, and what could not be counted."""
+        topic_id, at_ms = TopicIds(cluster).of(topic), self._now_ms()
+        heard_ms = max(heard_ms, before.heard_ms)  # nothing may have come since
         if before.bucket_ms not in (None, self._bucket_ms):
             raise UsageError(
                 f"{topic} was counted in buckets of {(before.bucket_ms or 0) / 1000:g} s; give --bucket that width, or "
@@ -226,16 +245,14 @@ class CountsAudit:
         notes: list[str] = []
         if is_another or (is_cut and topic_id is None):
             since_ms = before.marks[-1].at_ms if before.marks else 0
-            before = Counted(again=(before.heard_ms, max(at_ms, heard_ms)))
+            before = Counted(again=(before.heard_ms, max(at_ms, heard_ms)), number=before.number)
             notes.append(_MADE_AGAIN.format(topic, iso(since_ms * 1000), iso(at_ms * 1000)))
         bounds: dict[int, tuple[int, int, int]] = {}
-        runs: dict[int, list[BucketRun]] = {}
         lost: dict[int, list[BucketRun]] = {}
         unseen: dict[int, Stretches] = {}
         for partition, (low, high) in there.items():
             start, end = before.bounds.get(partition, (low, low))
-            runs[partition], gone = _cut(before.runs.get(partition, ()), high)
-            lost[partition] = _joined([*before.lost.get(partition, ()), *gone])
+            lost[partition] = _joined([*before.lost.get(partition, ()), *before.runs.behind(partition, high)])
             unseen[partition] = before.unseen.get(partition, ())
             end = min(end, high)
             if end < low:  # what came between was removed before it was counted
@@ -245,80 +262,86 @@ class CountsAudit:
                 unseen[partition] = merged([*unseen[partition], (end, low)])
                 end = low
             bounds[partition] = (start, end, high)
-        new = {
-            partition: (there[partition][0] if self._whole else end, high)
-            for partition, (_, end, high) in bounds.items()
-        }
+        begins = {p: there[p][0] if self._whole else end for p, (_, end, _) in bounds.items()}
         settings = topic_settings(cluster, topic)
         if not settings:
             notes.append(_NO_SETTINGS.format(topic))
         is_compacted = not settings or "compact" in settings.get("cleanup.policy", "")
         gaps: dict[int, list[tuple[int, int]]] = {}
+        new = {partition: (begins[partition], high) for partition, (_, _, high) in bounds.items()}
         more, read_until = read_runs(cluster, topic, new, self._bucket_ms, lost=gaps)
         for partition, pairs in sorted(gaps.items()):
             notes += [hole(topic, partition, start, end) for start, end in pairs]
+        kept = before.runs.extended(ends, {})
         for partition, of_it in more.items():
-            runs[partition], again = _cut(runs[partition], new[partition][0])
+            again = kept.behind(partition, begins[partition])
             read, known = [(run.start, run.end) for run in of_it], [(run.start, run.end) for run in again]
             # A file that was restored brings back what the last audit lacked; behind its end offsets are given anew.
-            lacked = minus(minus(read, known), [(bounds[partition][1], new[partition][1])])
+            lacked = minus(minus(read, known), [(bounds[partition][1], ends[partition])])
             gone = [] if is_compacted else _less(again, read)
             lost[partition] = _joined([*_less(lost[partition], lacked), *gone])
-            runs[partition] = _joined([*runs[partition], *of_it])
         counted = {partition: (start, read_until[partition]) for partition, (start, _, _) in bounds.items()}
-        log = TopicLog(
-            topic, self._bucket_ms, runs, counted, before.marks, is_compacted, unseen, before.again
+        look = Look(
+            topic=topic,
+            bucket_ms=self._bucket_ms,
+            before=before,
+            runs=kept.extended(begins, more),
+            counted=counted,
+            tail={run.bucket_start_ms for runs in more.values() for run in runs},
+            at_ms=at_ms,
+            is_anew=self._whole or bool(gaps),
+            is_cut=is_cut,
+            is_compacted=is_compacted,
+            unseen=unseen,
+            again=before.again,
+            heard_ms=heard_ms,
+            topic_id=topic_id,
+            lost=lost,
         )
-        return _Look(log, at_ms, heard_ms, topic_id, lost, notes)
+        return look, notes
 
     def _audit(
         self,
         cluster: KafkaCluster,
-        look: _Look,
-        claims: Claims,
+        look: Look,
+        told: Told,
         tables: Mapping[str, Sequence[TableFacts]],
-        mirrors: Sequence[MirrorFacts] = (),
-        broken: Sequence[str] = (),
+        mirrors: Sequence[MirrorFacts],
+        said: Sequence[str],
     ) -> TopicAudit:
-        log, topic = look.log, look.log.topic
-        found = Findings(topic)
-        claims = replace(claims, lost=look.lost)
-        check_producers(found, log, claims, look.at_ms)
-        notes = [*look.notes, *broken]
-        uncounted = [finding for finding in found.findings if finding.kind == "uncounted"]
-        count = sum(finding.count for finding in uncounted)
-        bounds = self._bounds_of(cluster, log, {b for finding in uncounted for b in finding.buckets})
-        if count > _MOST_LOOKED_AT or sum(end - start for start, end in bounds.values()) > _MOST_READ:
-            notes.append(_TOO_MANY.format(topic, count))
-        elif uncounted:  # only then are the records themselves looked at
-            offsets: dict[int, list[tuple[int, int]]] = {}
+        notes = list(said)
+
+        def repeats(log: TopicLog, uncounted: Sequence[Finding]) -> Mapping[int, Stretches] | None:
+            count = sum(finding.count for finding in uncounted)
+            bounds = self._bounds_of(cluster, log, {b for finding in uncounted for b in finding.buckets})
+            if count > _MOST_LOOKED_AT or sum(end - start for start, end in bounds.values()) > _MOST_READ:
+                notes.append(_TOO_MANY.format(log.topic, count))
+                return None
+            offsets: dict[int, list[tuple[int, int]]] = {}  # only then are the records themselves looked at
             for finding in uncounted:
                 for partition, pairs in finding.places.items():
                     offsets[partition] = merged([*offsets.get(partition, ()), *pairs])
-            repeats = read_repeats(cluster, topic, offsets, bounds)
-            found = Findings(topic)
-            check_producers(found, log, replace(claims, repeats=repeats), look.at_ms)
-        for mirror in mirrors:
-            check_mirror(found, log, mirror)
-        for table in tables.get(topic, ()):
-            check_table(found, log, with_rows(self._home, topic, of_this_topic(table, log)))
-        buckets = verdicts(found, bucket_ms=self._bucket_ms, now_ms=look.at_ms, grace_ms=self._grace_ms)
-        mark_ms = max(look.at_ms, look.heard_ms)  # where the brokers' clock is ahead
-        keep(
-            self._home,
-            log,
-            buckets,
-            mark_ms,
-            topic_id=look.topic_id,
-            lost=look.lost,
-            heard_ms=look.heard_ms,
-        )
+            return read_repeats(cluster, log.topic, offsets, bounds)
+
+        judged = Judge(
+            CountsTable(self._home),
+            look,
+            told,
+            at_rest=AtRest(self._home),
+            tables=tables.get(look.topic, ()),
+            mirrors=mirrors,
+            grace_ms=self._grace_ms,
+            repeats=repeats,
+        ).run()
+        buckets = {each.bucket_start_ms for each in judged.verdicts}
         return TopicAudit(
-            topic,
+            look.topic,
             self._bucket_ms,
-            tuple(buckets),
-            tuple(str(each) for each in found.findings if each.kind != "clock"),
-            (*notes, *(str(each) for each in found.findings if each.kind == "clock")),
+            tuple(judged.verdicts),
+            tuple(str(each) for each in judged.findings if each.kind != "clock"),
+            tuple(dict.fromkeys([*notes, *(str(each) for each in judged.findings if each.kind == "clock")])),
+            judged.settled,
+            partial(stored_verdicts, self._home, look.topic, buckets) if judged.settled else tuple,
         )
 
     def _bounds_of(
@@ -337,10 +360,9 @@ class CountsAudit:
         return bounds
 
 
-def _cut(runs: Sequence[BucketRun], end: int) -> tuple[list[BucketRun], list[BucketRun]]:
-    """The runs before an offset, and those from there on."""
-    before = [replace(run, end=min(run.end, end)) for run in runs if run.start < end]
-    return before, [replace(run, start=max(run.start, end)) for run in runs if run.end > end]
+def _told(before: Counted) -> Place | None:
+    """Up to where an earlier audit of a topic read the topic of counts; None where none did."""
+    return None if before.standing is None else before.standing.told
 
 
 def _less(runs: Sequence[BucketRun], pairs: Stretches) -> list[BucketRun]:

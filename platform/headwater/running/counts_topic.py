@@ -1,25 +1,32 @@
-"""The topic of counts as an audit reads it: once whole before it looks at the logs, and then what came meanwhile."""
+"""The topic of counts as an audit reads it: once before it looks at the logs, and then what came meanwhile.
 
-from collections.abc import Sequence
-from dataclasses import replace
+It is read from where the last audit ended, which has kept what stood there before.
+"""
 
-from headwater_client.events import COUNTS_TOPIC, Appended, Counts, EventError, Source, event_from_json
-from headwater_streams.ledger.counts import Claims, Earlier, Heard, TopicLog
+from collections.abc import Iterable, Mapping, Sequence
+
+from headwater_client.events import COUNTS_TOPIC, Appended, Counts, EventError, event_from_json
+from headwater_streams.ledger.counts.said import Record
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.time_buckets import records_of
-from headwater_streams.sources.topic_metadata import partitions, topic_settings
+from headwater_streams.sources.topic_metadata import TopicIds, partitions, topic_settings
 
+Place = tuple[str | None, Mapping[int, int]]
+"""A topic's id, and the offset up to which each partition was read."""
 _APPENDED = 2  # librdkafka's TIMESTAMP_LOG_APPEND_TIME
 _SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 _LACKS_SETTINGS = (
     f"{COUNTS_TOPIC} loses counts by its retention, or does not show whose clock is wrong: headwater topics alter "
     f"{COUNTS_TOPIC} {' '.join(f'--config {name}={value}' for name, value in _SETTINGS.items())}"
 )
-_ABOUT_MS = 60_000
+_REMOVED = (
+    "{} {}: counts at offsets [{}, {}) were removed before an audit read them, so records that they count may be told "
+    "as uncounted: audit more often than what this topic keeps"
+)
 
 
 class CountsTopic:
-    """The newest record of each key, and when the brokers took it.
+    """The newest record of each key of what came since an audit read it, and when the brokers took it.
 
     Args:
         cluster: The cluster.
@@ -33,8 +40,9 @@ class CountsTopic:
     def __init__(self, cluster: KafkaCluster, *, is_there: bool = True) -> None:
         self._cluster, self._is_there = cluster, is_there
         self._topic = cluster.named(COUNTS_TOPIC)
+        self._id = TopicIds(cluster).of(self._topic) if is_there else None
         self._next: dict[int, int] = {}
-        self._newest: dict[str, tuple[Counts | Source | Appended, int, int, bool]] = {}
+        self._reads: list[dict[str, tuple[Record, int]]] = []
         self.broken: list[str] = []
         self.newest_ms = 0
         if is_there:
@@ -42,67 +50,98 @@ class CountsTopic:
             if settings and any(settings.get(name) != value for name, value in _SETTINGS.items()):
                 self.broken.append(_LACKS_SETTINGS)
 
-    def read(self) -> None:
+    @property
+    def place(self) -> Place:
+        """The topic's id, and up to where it was read."""
+        return self._id, dict(self._next)
+
+    def read(self, since: Iterable[Place | None] = (None,), *, whole: bool = False) -> None:
         """Reads what came since the last time.
+
+        Args:
+            since: At the first time: where others ended that read it before; None for one that did not.
+            whole: At the first time: whether what they read is read once more.
 
         Raises:
             RefusedError: The brokers and this client do not come together, or it may not read the topic.
             UnavailableError: The brokers do not answer.
         """
+        newest: dict[str, tuple[Record, int]] = {}
+        self._reads.append(newest)
         if not self._is_there:
             return
+        there = partitions(self._cluster, self._topic)
+        if len(self._reads) == 1:
+            begin = self._begin(there, list(since))
+            self._next = {} if whole else begin
         bounds = {
             partition: (max(start, self._next.get(partition, start)), end)
-            for partition, (start, end) in partitions(self._cluster, self._topic).items()
+            for partition, (start, end) in there.items()
         }
         self._next |= {partition: end for partition, (_, end) in bounds.items()}
         lost: dict[int, list[tuple[int, int]]] = {}
         for message in records_of(self._cluster, self._topic, bounds, ends=self._next, lost=lost):
             if message.value() is not None:
-                self._take(message.value(), message.partition(), message.offset(), *message.timestamp())
+                self._take(
+                    newest, message.value(), message.partition(), message.offset(), *message.timestamp()
+                )
         self.broken += [hole(self._topic, partition, *each) for partition in lost for each in lost[partition]]
 
+    def _begin(self, there: Mapping[int, tuple[int, int]], since: Sequence[Place | None]) -> dict[int, int]:
+        """From where each partition is read."""
+        if not since or any(place is None or place[0] != self._id for place in since):
+            return {}
+        result = {}
+        for partition, (start, end) in there.items():
+            ended = min(place[1].get(partition, 0) for place in since if place is not None)
+            if start > ended:
+                self.broken.append(_REMOVED.format(self._topic, partition, ended, start))
+            result[partition] = ended if ended <= end else start  # it was cut: what is there is read again
+        return result
+
     def topics(self) -> set[str]:
-        """The topics that somebody counted."""
-        return {event.topic for event, *_ in self._newest.values() if isinstance(event, Counts | Appended)}
+        """The topics that somebody counted since."""
+        return {
+            record.event.topic
+            for read in self._reads
+            for record, _ in read.values()
+            if isinstance(record.event, Counts | Appended)
+        }
 
-    def appended(self) -> list[Appended]:
-        """What brokers counted as they appended it, oldest first."""
-        found = [
-            (at_ms, event) for event, _, at_ms, _ in self._newest.values() if isinstance(event, Appended)
+    def of(self, read: int, since: Place | None) -> list[Record]:
+        """What was read at one time and stands behind the place where another one ended.
+
+        Args:
+            read: The number of the time, from 0 on.
+            since: The place; None for all.
+        """
+        return [
+            record
+            for record, offset in self._reads[read].values()
+            if self._is_behind(since, record.partition, offset)
         ]
-        return [event for _, event in sorted(found, key=lambda each: each[0])]
 
-    def earlier(self) -> Earlier:
-        """What producers said by now, as a thing of its own."""
-        events = [event for event, *_ in self._newest.values()]
-        return Earlier(
-            {event.key: event for event in events if isinstance(event, Counts)},
-            {event.instance: event for event in events if isinstance(event, Source)},
-        )
+    def again(self, since: Place | None) -> list[Record]:
+        """What was read at the first time and had been read by the one that ended at the place."""
+        return [
+            record
+            for record, offset in self._reads[0].values()
+            if not self._is_behind(since, record.partition, offset)
+        ]
 
-    def of(self, topic: str, log: TopicLog, earlier: Earlier) -> Claims:
-        """What producers say of one topic; of one that was made again nothing of the time before."""
+    def _is_behind(self, since: Place | None, partition: int, offset: int) -> bool:
+        ends = since[1] if since is not None and since[0] == self._id else {}
+        return offset >= ends.get(partition, 0) or ends[partition] > self._next[partition]
 
-        def named(source: Source) -> Source:
-            return replace(source, topics={log.topic: source.topics[topic]})
-
-        counts, sources, doubtful = list[Counts](), list[Heard](), set[str]()
-        gone_ms, there_ms = log.again or (0, 0)
-        for event, _, at_ms, is_stamped in self._newest.values():
-            if is_stamped and at_ms <= gone_ms:
-                continue
-            if isinstance(event, Source) and topic in event.topics:
-                sources.append(Heard(named(event), at_ms if is_stamped else None))
-            elif isinstance(event, Counts) and event.topic == topic:
-                counts.append(event)
-                is_near = not is_stamped or at_ms <= there_ms + event.bucket_ms + _ABOUT_MS
-                if log.again is not None and is_near:
-                    doubtful.add(event.key)
-        before = {each.instance: named(each) for each in earlier.sources.values() if topic in each.topics}
-        return Claims(counts, sources, earlier=replace(earlier, sources=before), doubtful=doubtful)
-
-    def _take(self, value: bytes, partition: int, offset: int, kind: int, at_ms: int) -> None:
+    def _take(
+        self,
+        newest: dict[str, tuple[Record, int]],
+        value: bytes,
+        partition: int,
+        offset: int,
+        kind: int,
+        at_ms: int,
+    ) -> None:
         is_stamped = kind == _APPENDED
         if is_stamped:
             self.newest_ms = max(self.newest_ms, at_ms)
@@ -111,10 +150,9 @@ class CountsTopic:
         except EventError as error:
             self.broken.append(f"{self._topic} {partition} offset {offset} {error}")
             return
-        known = self._newest.get(event.key)
-        # Where partitions were added, a key was of another one before.
-        if known is None or known[1] == partition or known[2] <= at_ms:
-            self._newest[event.key] = event, partition, at_ms, is_stamped
+        record, (known, _) = Record(event, partition, at_ms, is_stamped), newest.get(event.key, (None, 0))
+        if record.is_newer(known):
+            newest[event.key] = record, offset
 
 
 def hole(topic: str, partition: int, start: int, end: int) -> str:
@@ -123,12 +161,6 @@ def hole(topic: str, partition: int, start: int, end: int) -> str:
         f"{topic} {partition}: the brokers have lost offsets [{start}, {end}): a file of the log is gone or short, and "
         "headwater doctor names it, on the brokers' machine"
     )
-
-
-def of_topic(appended: Sequence[Appended], topic: str, topic_id: str | None) -> list[Appended]:
-    """What brokers counted of one topic, and not of another one that had its name before."""
-    same = {"", shown_id(topic_id)}
-    return [each for each in appended if each.topic == topic and (topic_id is None or each.topic_id in same)]
 
 
 def shown_id(topic_id: str | None) -> str:

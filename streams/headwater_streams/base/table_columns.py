@@ -99,6 +99,8 @@ COUNTS_DESCRIPTIONS: Mapping[str, str] = {
     "doubled": "Of the bucket: how many stand somewhere more than once.",
     "uncounted": "Of the bucket: how many no producer counted.",
     "offsets": "Of the tier `broker`: the offsets of the bucket's records; the end is exclusive.",
+    "unknown": "Of the bucket: of how many nobody can say whether they stood there.",
+    "said": "Of the tiers `producer` and `appended`: what was said of the bucket, as JSON, for the next audit.",
 }
 """Of `audit.counts`."""
 

@@ -8,6 +8,7 @@ which one it came of. So a record that is lost and another that is doubled do no
 wrong is named by its offsets.
 
 `facts` is what is known, `producers`, `mirrors` and `tables` decide, `findings` says it. None of them opens anything.
+`judging` chooses the buckets that are decided anew, by what `store` has kept of the others in `audit.counts`.
 """
 
 from headwater_streams.ledger.counts.facts import (

@@ -39,6 +39,7 @@ class TopicLog:
         unseen: Offsets among those that were looked at whose records had been removed by then, by partition.
         again: Where the topic was deleted and made again, up to when counts are of the former one, and when this
             one was looked at first.
+        whole: The offsets of which all records are among the runs, by partition; None where these are all there are.
     """
 
     topic: str
@@ -49,6 +50,11 @@ class TopicLog:
     is_compacted: bool = False
     unseen: Mapping[int, Stretches] = field(default_factory=dict)
     again: tuple[int, int] | None = None
+    whole: Mapping[int, Stretches] | None = None
+
+    def has_all(self, partition: int, pairs: Stretches) -> bool:
+        """Whether all records of some offsets of a partition are among the runs."""
+        return self.whole is None or not minus(pairs, self.whole.get(partition, ()))
 
     def seen(self, partition: int) -> list[tuple[int, int]]:
         """The offsets of a partition that were looked at in time."""
@@ -115,6 +121,21 @@ class Earlier:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """What is known of counts that are not looked at again.
+
+    Attributes:
+        begun_ms: When the first of their producers began, by the brokers' clock as far as that is known.
+        first_claimed: The first offset of each partition that one of them claims.
+        acknowledged: How many records they name of each instance.
+    """
+
+    begun_ms: int | None = None
+    first_claimed: Mapping[int, int] = field(default_factory=dict)
+    acknowledged: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Claims:
     """What the producers of a topic say.
 
@@ -127,6 +148,7 @@ class Claims:
         lost: What an earlier look at the log saw, by partition, and is behind its end now.
         earlier: What they had said before the log was looked at.
         doubtful: The keys of counts that may be of a topic that had the same name before.
+        elsewhere: What is known of counts of buckets that are not judged again.
     """
 
     counts: Sequence[Counts] = ()
@@ -136,6 +158,7 @@ class Claims:
     lost: Mapping[int, Sequence[BucketRun]] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
     doubtful: Collection[str] = ()
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
 
 
 @dataclass(frozen=True)

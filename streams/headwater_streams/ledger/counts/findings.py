@@ -130,12 +130,14 @@ class Findings:
         findings: What is wrong.
         unknown: Records of each bucket of which nobody can say whether they were there: they were removed before an
             audit looked, or by compaction, or a producer ended without an answer.
+        first_claimed: The first offset of each partition that a producer claims.
     """
 
     topic: str
     counts: list[TierCount] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     unknown: Counter[int] = field(default_factory=Counter)
+    first_claimed: dict[int, int] = field(default_factory=dict)
 
     def found(
         self,

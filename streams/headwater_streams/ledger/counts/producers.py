@@ -44,7 +44,8 @@ def check_producers(found: Findings, log: TopicLog, claims: Claims, now_ms: int)
         now_ms: When the log was read.
     """
     still_open: _ByBucket = {}
-    if claims.counts or claims.sources:
+    elsewhere = claims.elsewhere
+    if claims.counts or claims.sources or elsewhere.first_claimed or elsewhere.begun_ms is not None:
         still_open = _compare(found, log, claims, now_ms)
         _check_sources(found, claims, now_ms, log.again)
     _check_appended(found, log, claims)
@@ -80,18 +81,17 @@ def _compare(found: Findings, log: TopicLog, claims: Claims, now_ms: int) -> _By
     held, claimed = _all(log), _Claimed()
     for counts in claims.counts:
         _claim(found, log, held, claimed, claims, counts)
-    silent, live = _silent(claims.sources, now_ms)
+    silent, live = silent_and_live(claims.sources, now_ms)
     _claim_unanswered(log, claimed, claims.sources, live)
     for (bucket, source), count in sorted(claimed.by_source.items()):
         still = claimed.unread[bucket, source]
         found.counts.append(TierCount(log.topic, bucket, "producer", source, count, still))
     _check_claimed_twice(found, claims.counts, claimed.offsets)
     settled = {partition: _settled(log, partition, live) for partition in log.runs}
-    begun_ms = min((_opened_ms(each) for each in claims.sources), default=None)
-    if begun_ms is not None and log.again is not None:
-        begun_ms = max(begun_ms, log.again[1])
+    begun_ms = begun(log, claims)
     perhaps_of = sorted({each.record.source for each in silent})
-    first_claimed = {partition: _first(claimed, partition) for partition in log.runs}
+    found.first_claimed = {p: min(offsets) for p, offsets in _claimed_first(claimed, claims).items()}
+    first_claimed = {partition: found.first_claimed.get(partition, sys.maxsize) for partition in log.runs}
     # Of records without an offset nobody knows whether they are among those that were not seen.
     is_seen_in_part = log.is_compacted or any(
         log.seen(p) != [(0, end)] for p, (_, end) in log.counted.items() if end
@@ -198,10 +198,26 @@ def near(held: Collection[int], bucket_start_ms: int, bucket_ms: int, held_width
     return (each for each in held if first <= each < end)
 
 
-def _first(claimed: _Claimed, partition: int) -> int:
-    """The first offset of a partition that a producer claims: what came before it is of a time when none counted."""
-    starts = (start for places in claimed.offsets.values() for start, _ in places.get(partition, ()))
-    return min(starts, default=sys.maxsize)
+def _claimed_first(claimed: _Claimed, claims: Claims) -> dict[int, list[int]]:
+    """The first offsets of each partition that producers claim: what came before is of a time when none counted."""
+    result: dict[int, list[int]] = defaultdict(list)
+    for partition, offset in claims.elsewhere.first_claimed.items():
+        result[partition].append(offset)
+    for places in claimed.offsets.values():
+        for partition, pairs in places.items():
+            if pairs:
+                result[partition].append(min(start for start, _ in pairs))
+    return result
+
+
+def begun(log: TopicLog, claims: Claims) -> int | None:
+    """When the first producer began to count; of a topic that was made again, not before that."""
+    opened = [opened_ms(each) for each in claims.sources]
+    if claims.elsewhere.begun_ms is not None:
+        opened.append(claims.elsewhere.begun_ms)
+    if opened and log.again is not None:
+        return max(min(opened), log.again[1])
+    return min(opened, default=None)
 
 
 def _settled(log: TopicLog, partition: int, live: Sequence[Heard]) -> int:
@@ -234,7 +250,7 @@ def _check_claimed_twice(
             found.found("broker", "missing", {bucket: twice}, sorted(sources))
 
 
-def _silent(sources: Sequence[Heard], now_ms: int) -> tuple[list[Heard], list[Heard]]:
+def silent_and_live(sources: Sequence[Heard], now_ms: int) -> tuple[list[Heard], list[Heard]]:
     """The producers that have not ended: those that were not heard of for long, and those that were."""
     silent, live = list[Heard](), list[Heard]()
     for each in sources:
@@ -246,7 +262,7 @@ def _silent(sources: Sequence[Heard], now_ms: int) -> tuple[list[Heard], list[He
     return silent, live
 
 
-def _is_settled(source: Heard, now_ms: int) -> bool:
+def is_settled(source: Heard, now_ms: int) -> bool:
     """Whether all that a source said until it was last heard of is surely there."""
     return _heard_ms(source) + _APART_MS <= now_ms
 
@@ -255,7 +271,7 @@ def _heard_ms(source: Heard) -> int:
     return source.record.at_ms if source.at_ms is None else source.at_ms
 
 
-def _opened_ms(source: Heard) -> int:
+def opened_ms(source: Heard) -> int:
     """When a source began, by the brokers' clock as far as that is known."""
     return source.record.opened_ms - (source.record.at_ms - _heard_ms(source))
 
@@ -335,11 +351,18 @@ def _without(places: Mapping[int, Stretches], count: int) -> dict[int, list[tupl
     return result
 
 
-def _check_sources(found: Findings, claims: Claims, now_ms: int, again: tuple[int, int] | None) -> None:
-    acknowledged: dict[str, int] = defaultdict(int)
-    buckets: dict[str, set[int]] = defaultdict(set)
+def acknowledged_by(claims: Claims) -> Counter[str]:
+    """How many records the counts of each instance name."""
+    acknowledged = Counter(claims.elsewhere.acknowledged)
     for counts in claims.counts:
         acknowledged[counts.instance] += counts.acknowledged
+    return acknowledged
+
+
+def _check_sources(found: Findings, claims: Claims, now_ms: int, again: tuple[int, int] | None) -> None:
+    acknowledged = acknowledged_by(claims)
+    buckets: dict[str, set[int]] = defaultdict(set)
+    for counts in claims.counts:
         buckets[counts.instance].add(counts.bucket_start_ms)
     for each in claims.sources:
         record = each.record
@@ -348,7 +371,7 @@ def _check_sources(found: Findings, claims: Claims, now_ms: int, again: tuple[in
         said = earlier.topics.get(found.topic) if earlier is not None else None
         lost = (said.acknowledged if said is not None else 0) - acknowledged[record.instance]
         # Its counts may be in another partition, and come later.
-        if lost > 0 and _is_settled(each, now_ms) and not (again and _opened_ms(each) < again[1]):
+        if lost > 0 and is_settled(each, now_ms) and not (again and opened_ms(each) < again[1]):
             found.findings.append(Finding("producer", "unsent", found.topic, (), lost, (record.source,)))
         ahead_ms = 0 if each.at_ms is None else record.at_ms - each.at_ms
         if abs(ahead_ms) > CLOCK_MS:

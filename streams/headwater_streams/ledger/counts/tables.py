@@ -84,7 +84,8 @@ def _check_rows(found: Findings, log: TopicLog, table: TableFacts) -> None:
         stray: dict[int, Stretches] = {}
         for partition in {*log.runs, *table.rows.get(tier, {})}:
             held = table.held(tier, partition)
-            rest = minus(common(held.offsets, log.seen(partition)), log.offsets(partition))
+            known = held.offsets if log.whole is None else common(held.offsets, log.whole.get(partition, ()))
+            rest = minus(common(known, log.seen(partition)), log.offsets(partition))
             if rest and not log.is_compacted:
                 stray[partition] = rest
             for bucket, pairs in log.by_bucket(partition).items():
@@ -106,6 +107,8 @@ def _check_batch(found: Findings, log: TopicLog, table: TableFacts, partition: i
     """What a commit says of its offsets, against the records there and the rows at rest."""
     span = [(batch.start, batch.end)]
     if batch.terms is None or log.is_compacted or minus(span, log.seen(partition)):
+        return
+    if not log.has_all(partition, span):  # its buckets are not judged
         return
     records = common(log.offsets(partition), span)
     absent = records
@@ -156,6 +159,8 @@ def _count_duplicates(found: Findings, log: TopicLog, table: TableFacts) -> None
     for batch in table.batches:
         duplicates = (batch.terms or {}).get("duplicate", 0)
         if not duplicates or not table.names_all:
+            continue
+        if not log.has_all(batch.partition, [(batch.start, batch.end)]):
             continue
         absent = common(log.offsets(batch.partition), [(batch.start, batch.end)])
         for tier, _ in _SIDES:
