@@ -7,7 +7,7 @@ from typing import Literal
 
 from headwater_streams.base.moments import iso
 from headwater_streams.base.plural import quantity
-from headwater_streams.ledger.counts.stretches import Stretches, size
+from headwater_streams.ledger.counts.stretches import Stretches, merged, size
 
 Tier = Literal[
     "producer", "appended", "broker", "mirror", "input", "table", "quarantine", "late", "duplicate"
@@ -138,6 +138,15 @@ class Findings:
     findings: list[Finding] = field(default_factory=list)
     unknown: Counter[int] = field(default_factory=Counter)
     first_claimed: dict[int, int] = field(default_factory=dict)
+
+    def lost(self) -> dict[int, list[tuple[int, int]]]:
+        """The offsets, by partition, whose records were found missing at the brokers."""
+        places: dict[int, list[tuple[int, int]]] = {}
+        for finding in self.findings:
+            if (finding.tier, finding.kind) == ("broker", "missing"):
+                for partition, pairs in finding.places.items():
+                    places.setdefault(partition, []).extend(pairs)
+        return {partition: merged(pairs) for partition, pairs in places.items()}
 
     def found(
         self,

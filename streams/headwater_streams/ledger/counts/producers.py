@@ -282,12 +282,7 @@ def _check_appended(found: Findings, log: TopicLog, claims: Claims) -> None:
     An offset that a broker counted again after a start had another record before, which is lost. What a producer misses
     was found already.
     """
-    found_before: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for finding in found.findings:
-        if (finding.tier, finding.kind) == ("broker", "missing"):
-            for partition, pairs in finding.places.items():
-                found_before[partition] += pairs
-    known = {partition: merged(pairs) for partition, pairs in found_before.items()}
+    known = found.lost()
     lost: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
 
     def note(bucket: int, partition: int, gone: Stretches) -> bool:

@@ -65,10 +65,11 @@ def check_table(found: Findings, log: TopicLog, table: TableFacts) -> None:
         found.counts.append(
             TierCount(log.topic, bucket, "input", table.table, count, _total(unread.get(bucket, {})))
         )
-    _check_rows(found, log, table)
+    lost = found.lost()  # a job may have read these before
+    _check_rows(found, log, table, lost)
     for partition, batches in by_partition.items():
         for batch in batches:
-            _check_batch(found, log, table, partition, batch)
+            _check_batch(found, log, table, partition, batch, lost.get(partition, ()))
     _count_duplicates(found, log, table)
 
 
@@ -77,7 +78,7 @@ def _judged(table: TableFacts) -> Sequence[tuple[Tier, str]]:
     return _SIDES if table.beside is None else _SIDES[:1]
 
 
-def _check_rows(found: Findings, log: TopicLog, table: TableFacts) -> None:
+def _check_rows(found: Findings, log: TopicLog, table: TableFacts, lost: Mapping[int, Stretches]) -> None:
     for tier, _ in _judged(table):
         doubled: _ByBucket = defaultdict(dict)
         counts: dict[int, int] = defaultdict(int)
@@ -86,6 +87,7 @@ def _check_rows(found: Findings, log: TopicLog, table: TableFacts) -> None:
             held = table.held(tier, partition)
             known = held.offsets if log.whole is None else common(held.offsets, log.whole.get(partition, ()))
             rest = minus(common(known, log.seen(partition)), log.offsets(partition))
+            rest = minus(rest, lost.get(partition, ()))
             if rest and not log.is_compacted:
                 stray[partition] = rest
             for bucket, pairs in log.by_bucket(partition).items():
@@ -103,7 +105,9 @@ def _check_rows(found: Findings, log: TopicLog, table: TableFacts) -> None:
                 found.counts.append(TierCount(log.topic, bucket, tier, table.table, count))
 
 
-def _check_batch(found: Findings, log: TopicLog, table: TableFacts, partition: int, batch: Batch) -> None:
+def _check_batch(
+    found: Findings, log: TopicLog, table: TableFacts, partition: int, batch: Batch, lost: Stretches
+) -> None:
     """What a commit says of its offsets, against the records there and the rows at rest."""
     span = [(batch.start, batch.end)]
     if batch.terms is None or log.is_compacted or minus(span, log.seen(partition)):
@@ -116,11 +120,10 @@ def _check_batch(found: Findings, log: TopicLog, table: TableFacts, partition: i
         absent = minus(absent, table.held(tier, partition).offsets)
     read = batch.terms.get("read", 0)
     missing: dict[Tier, int] = {"input": max(0, size(records) - read)}
-    if read > size(records):
+    doubled = read - size(records) - size(common(lost, span))
+    if doubled > 0:
         buckets = log.buckets_of(partition, records)
-        found.findings.append(
-            Finding("input", "doubled", log.topic, tuple(buckets), read - size(records), (table.table,))
-        )
+        found.findings.append(Finding("input", "doubled", log.topic, tuple(buckets), doubled, (table.table,)))
     if table.names_all and not table.expired:
         for tier, term in _judged(table):
             expected = batch.terms.get(
