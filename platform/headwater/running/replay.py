@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,13 +208,14 @@ def of_lines(path: Path, selection: Selection) -> Iterator[Replayed]:
     """
     if selection.by_time and selection.time is None:
         raise UsageError(_NO_TIME)
-    first = next(islice(_lines(path), selection.skip, None), b"{}")
-    if first.lstrip()[:1] in (b"[", b"{") and not _is_json(first):
+    lines = islice(enumerate(_lines(path)), selection.skip, None)
+    first = [*islice(lines, 1)]
+    if any(value.lstrip()[:1] in (b"[", b"{") and not _is_json(value) for _, value in first):
         raise UsageError(
             f"{path} line {selection.skip + 1}: no JSON ends there, and each line is sent by itself: give a file with "
             "an object a line, as jq -c '.[]' makes of an array"
         )
-    return _of_lines(path, selection)
+    return (_of_line(path, number, value, selection) for number, value in chain(first, lines) if value)
 
 
 def _is_json(text: bytes) -> bool:
@@ -232,12 +233,6 @@ def _lines(path: Path) -> Iterator[bytes]:
                 yield line.rstrip(b"\r\n")
     except OSError as error:
         raise UserError(f"cannot read {path}: {reason(error)}") from error
-
-
-def _of_lines(path: Path, selection: Selection) -> Iterator[Replayed]:
-    for number, value in enumerate(_lines(path)):
-        if number >= selection.skip and value:
-            yield _of_line(path, number, value, selection)
 
 
 def _of_line(path: Path, number: int, value: bytes, selection: Selection) -> Replayed:

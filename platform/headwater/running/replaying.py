@@ -1,6 +1,6 @@
 """Sends kept rows to a topic again: what `headwater replay` and `hw.replay` have in common."""
 
-import re
+import glob
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -76,7 +76,7 @@ def kept_rows(home: Path, selection: Selection, at: int | None = None) -> Iterat
         yield Kept(origin_of_file(path, selection), of_lines(path, selection))
     elif kind in PARQUET:
         # *, ? and [ would be of a pattern, by which other files are read.
-        literal = re.sub(r"([*?[])", r"[\1]", str(path.absolute()))
+        literal = glob.escape(str(path.absolute()))
         with _rows(home, selection, f"read_parquet({_text(literal)})", {}) as rows:
             yield Kept(origin_of_file(path, selection), rows)
     else:
