@@ -189,15 +189,15 @@ def _lookup(service: Service, request: Request, subject: str) -> Any:
     schema, deleted, normalize = request.schema(), request.flag("deleted"), request.flag("normalize")
 
     def ask(state: State) -> dict[str, Any]:
-        for name in state.in_all_contexts(subject):
+        refused: list[RegistryError] = []
+        for name in dict.fromkeys([subject, *state.in_all_contexts(subject)]):
             try:
                 value = decisions.lookup(state, name, schema, deleted=deleted, normalize=normalize)
-            except RegistryError:  # it may use what this context does not have
+            except RegistryError as error:  # it may use what this context does not have
+                refused.append(error)
                 continue
             return _described(state, value, request)
-        # Said of the name that was asked for.
-        value = decisions.lookup(state, subject, schema, deleted=deleted, normalize=normalize)
-        return _described(state, value, request)
+        raise refused[0]  # said of the name that was asked for
 
     return service.read(ask, is_long=True)
 
