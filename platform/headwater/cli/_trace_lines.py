@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from headwater.cli._records import RawRecord
+from headwater.sql.output import no_number
 from headwater_broker.shown import escaped
 from headwater_streams.base.plural import quantity
 from headwater_streams.ledger.trace import Place, Span, Step, TracedInput, TracedRow
@@ -106,7 +107,7 @@ def _columns(values: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+        return no_number(value)
     plain = plain_value(value)
     if plain is None:
         return "NULL"

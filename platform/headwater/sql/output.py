@@ -86,8 +86,13 @@ def _cell_text(value: Any, *, null: str) -> str:
     if isinstance(value, dict | list):
         return json_text(value)
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+        return no_number(value)
     return str(value)
+
+
+def no_number(value: float) -> str:
+    """What a float is called that is no finite number, as SQL has it."""
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
 def _escape_unless(raw: bool) -> Callable[[str], str]:
