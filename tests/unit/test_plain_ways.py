@@ -103,7 +103,7 @@ def test_what_spark_does_later_is_left_to_it() -> None:
         assert kept is rows
     check_for_streaming(rows, "append")
     assert may_raise(rows, "n > 0")
-    assert wrong_pattern(rows, "n RLIKE '('") is None
+    assert wrong_pattern(rows) is None
     assert not only_projects(rows, "seen")
     assert workers.has_worker(rows)
 

@@ -21,13 +21,14 @@ def require_condition(frame: DataFrame, expression: str) -> None:
         InvalidCheckError: It is a value of another type, or several values, or a regular expression in it is none.
         PySparkException: It is not SQL, or the frame has no such columns.
     """
-    fields = frame.selectExpr(expression).schema.fields
+    selected = frame.selectExpr(expression)
+    fields = selected.schema.fields
     if len(fields) != 1:
         raise InvalidCheckError(f"it is {len(fields)} values, and must be a condition: {expression}")
     if fields[0].dataType != T.BooleanType():
         kind = type_name(fields[0].dataType)
         raise InvalidCheckError(f"it is {kind}, and must be BOOLEAN, a condition: {expression}")
-    wrong = wrong_pattern(frame, expression)
+    wrong = wrong_pattern(selected)
     if wrong is not None:
         raise InvalidCheckError(wrong)
 

@@ -17,21 +17,20 @@ _PATTERN = 1
 """The place of the pattern among their children."""
 
 
-def _not_known(_rows: DataFrame, _condition: str) -> str | None:
+def _not_known(_selected: DataFrame) -> str | None:
     return None
 
 
 @or_plainly(_not_known)
-def wrong_pattern(rows: DataFrame, condition: str) -> str | None:
-    """What is wrong with a constant regular expression of a condition; None where all are right.
+def wrong_pattern(selected: DataFrame) -> str | None:
+    """What is wrong with a constant regular expression of a frame's columns; None where all are right.
 
     Without the private names nothing is wrong: the condition then raises, and holds for no row.
 
     Args:
-        rows: A frame with the condition's columns.
-        condition: The condition, in SQL.
+        selected: A frame that selects a condition.
     """
-    plan = rows.selectExpr(condition)._jdf.queryExecution().analyzed()  # noqa: SLF001 - as in `guarded`
+    plan = selected._jdf.queryExecution().analyzed()  # noqa: SLF001 - as in `guarded`
     open_expressions = to_list(plan.expressions())
     while open_expressions:
         expression = open_expressions.pop()
