@@ -175,17 +175,15 @@ def records_of(
                 partition = message.partition()
                 if message.error() is not None:
                     if message.error().code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
-                        if partition not in left:
-                            continue
-                        gap = _gap(consumer, cluster, topic, message)
-                        if lost is not None:
-                            lost.setdefault(partition, []).append((gap[0], min(gap[1], left[partition])))
-                        if gap[1] >= left[partition]:
-                            del left[partition]
-                        else:
-                            at = TopicPartition(bare, partition, gap[1])
-                            consumer.incremental_unassign([at])
-                            consumer.incremental_assign([at])
+                        if partition in left:
+                            start, behind = _gap(consumer, cluster, topic, message)
+                            end = min(behind, left[partition])
+                            if lost is not None:
+                                lost.setdefault(partition, []).append((start, end))
+                            if end == left[partition]:
+                                del left[partition]
+                            else:
+                                _go_on(consumer, TopicPartition(bare, partition, behind))
                     elif _is_end(cluster, topic, message) and partition in left:
                         end = left.pop(partition)
                         if ends is not None:
@@ -195,6 +193,11 @@ def records_of(
                         yield message
                     if message.offset() + 1 >= left[partition]:
                         del left[partition]
+
+
+def _go_on(consumer: Consumer, at: TopicPartition) -> None:
+    consumer.incremental_unassign([at])
+    consumer.incremental_assign([at])
 
 
 def _gap(consumer: Consumer, cluster: KafkaCluster, topic: str, message: Message) -> tuple[int, int]:

@@ -185,6 +185,7 @@ class Judge:
         self.at_rest = at_rest
         self.tables, self.grace_ms, self.repeats = tables, grace_ms, repeats
         self.standing = look.before.standing
+        self.spoken_of = [] if self.standing is None else _records(self.standing)
         self.states = {table.table: at_rest.state(table) for table in tables}
         self.added: dict[int, Stretches] = {}
         events = [each.event for each in (*told.again, *told.first, *told.then)]
@@ -233,7 +234,7 @@ class Judge:
         for partition, offsets in self.added.items():
             buckets |= look.runs.buckets_at(partition, offsets)
         events = [each.event for each in (*self.told.first, *self.told.then)]
-        for event in (*events, *_sources(then)):
+        for event in (*events, *(each.event for each in self.spoken_of)):
             if isinstance(event, Counts):
                 buckets.add(bucket_of(event.bucket_start_ms, look.bucket_ms))
             elif isinstance(event, Appended):
@@ -263,7 +264,7 @@ class _Round:
         self._stored = judge.kept.rows(look.topic, buckets)
         said = Said()
         if then is not None:
-            said = said.with_more(said_in(told.topic, self._stored)).with_more(_records(then))
+            said = said.with_more(said_in(told.topic, self._stored)).with_more(judge.spoken_of)
         self._earlier = said.with_unknown(told.again).with_more(told.first)
         self._log = look.log(buckets)
         self._claims = replace(
@@ -327,7 +328,7 @@ class _Round:
             any(not each.buckets and each.kind != "clock" for each in self._found.findings)
             or self._first_judged() != then.first_judged
             or any(offset < then.first_claimed.get(p, offset + 1) for p, offset in first.items())
-            or self._speaks_again(then)
+            or self._speaks_again()
         ):
             return None
         reached = {b for each in self._found.findings if each.kind != "clock" for b in each.buckets}
@@ -344,9 +345,9 @@ class _Round:
         begun_ms, width_ms = begun(self._log, self._claims), self._judge.look.bucket_ms
         return None if begun_ms is None else -(-begun_ms // width_ms) * width_ms
 
-    def _speaks_again(self, then: Standing) -> bool:
+    def _speaks_again(self) -> bool:
         """Whether a producer is heard of that was not spoken of any more: what it counted is in any bucket."""
-        known = {event.instance for event in _sources(then)}
+        known = {each.event.instance for each in self._judge.spoken_of}
         acknowledged = acknowledged_by(self._claims)
         return any(
             each.record.topics[self._log.topic].acknowledged > acknowledged[each.record.instance]
@@ -422,7 +423,3 @@ def _is_spoken_of(heard: Heard, look: Look, *, is_uncounted: bool) -> bool:
 
 def _records(then: Standing) -> list[Record]:
     return [Record(event_from_json(text), p, at_ms, stamped) for text, p, at_ms, stamped in then.sources]
-
-
-def _sources(then: Standing) -> list[Source]:
-    return [each.event for each in _records(then) if isinstance(each.event, Source)]
