@@ -200,8 +200,8 @@ def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
                 f"{field.dataType.simpleString()} in the job; cast it there, or give it another name, or begin with an "
                 "empty table: headwater jobs rebuild"
             )
-    for column in existing.keys() - set(schema.fieldNames()):
-        if not existing[column].nullable:
+    for column, stored in existing.items():
+        if not stored.nullable and column not in schema.fieldNames():
             problems.append(
                 f"{name}: the column {column!r} of the table takes no NULL, and the job has no such column; write "
                 "another table"
