@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -407,17 +408,23 @@ def test_a_topic_that_is_none_of_a_registry_is_refused(shared: RunningBroker) ->
         pass
 
 
-def test_the_broker_refuses_an_id_that_the_subject_does_not_have(tmp_path: Path) -> None:
+@contextmanager
+def validating(data_dir: Path) -> Iterator[tuple[RunningBroker, SchemaRegistryClient]]:
+    """A broker that asks a registry of its own about the values of the topic `orders`, and the registry's client."""
     port = free_port()
     given = {"confluent.schema.registry.url": f"http://127.0.0.1:{port}"}
     with (
-        broker(tmp_path, properties=given) as running,
+        broker(data_dir, properties=given) as running,
         running_registry(properties(running), port=port) as url,
     ):
         config = {"confluent.value.schema.validation": "true"}
         admin = AdminClient(properties(running))
         admin.create_topics([NewTopic("orders", 1, 1, config=config)])["orders"].result(10)
-        client = connect(url)
+        yield running, connect(url)
+
+
+def test_the_broker_refuses_an_id_that_the_subject_does_not_have(tmp_path: Path) -> None:
+    with validating(tmp_path) as (running, client):
         other = client.register_schema("visits-value", Schema('{"type":"fixed","name":"V","size":1}', "AVRO"))
         serializer = AvroSerializer(client, RECORD)
         results: list[str] = []
@@ -437,16 +444,7 @@ def test_the_broker_refuses_an_id_that_the_subject_does_not_have(tmp_path: Path)
 
 def test_the_broker_takes_a_value_whose_schema_a_header_names(tmp_path: Path) -> None:
     """As newer serializers can write it: the GUID in a header, and nothing of it in the value."""
-    port = free_port()
-    given = {"confluent.schema.registry.url": f"http://127.0.0.1:{port}"}
-    with (
-        broker(tmp_path, properties=given) as running,
-        running_registry(properties(running), port=port) as url,
-    ):
-        config = {"confluent.value.schema.validation": "true"}
-        admin = AdminClient(properties(running))
-        admin.create_topics([NewTopic("orders", 1, 1, config=config)])["orders"].result(10)
-        client = connect(url)
+    with validating(tmp_path) as (running, client):
         results: list[str] = []
 
         def send(topic: str) -> str:
@@ -475,16 +473,8 @@ def test_the_broker_takes_a_value_whose_schema_a_header_names(tmp_path: Path) ->
 
 
 def test_of_an_idempotent_producer_with_many_in_flight_only_what_is_wrong_is_refused(tmp_path: Path) -> None:
-    port = free_port()
-    given = {"confluent.schema.registry.url": f"http://127.0.0.1:{port}"}
-    with (
-        broker(tmp_path, properties=given) as running,
-        running_registry(properties(running), port=port) as url,
-    ):
-        config = {"confluent.value.schema.validation": "true"}
-        admin = AdminClient(properties(running))
-        admin.create_topics([NewTopic("orders", 1, 1, config=config)])["orders"].result(10)
-        serializer = AvroSerializer(connect(url), RECORD)
+    with validating(tmp_path) as (running, client):
+        serializer = AvroSerializer(client, RECORD)
         good = [serializer({"x": str(i)}, value_of("orders")) for i in range(200)]
         sent = [b"{}" if i % 40 == 39 else value for i, value in enumerate(good)]
         refused: list[int] = []
