@@ -21,6 +21,7 @@ from headwater_streams.ledger.shared import recreated_topics
 from headwater_streams.storage.delta_files import data_file, opened_table, reading
 from headwater_streams.storage.delta_log import has_versions, log_files
 from headwater_streams.storage.delta_rows import data_files, dataset_of
+from headwater_streams.storage.files import exists
 from headwater_streams.storage.home import Home
 
 _PLACES = ("_partition", "_offset")
@@ -125,7 +126,7 @@ def added_since(
                 return None
             if commit.data_changed and facts.names_all:
                 paths = [data_file(path, name) for name in commit.added_paths]
-                if not all(each.exists() for each in paths):  # they were compacted, and removed since
+                if not all(exists(each) for each in paths):  # they were compacted, and removed since
                     return None
                 for partition, held in _offsets_of(path, paths, topic).items():
                     found.setdefault(partition, []).extend(held.offsets)
