@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import socket
@@ -16,6 +17,7 @@ import pytest
 
 from headwater.errors import DependencyError
 from headwater.stack.java import find_java
+from kafka_clients import admin_of, running_clients
 from support.processes import free_port
 
 pytest_plugins = ["lanes", "times", "headwater_broker.pytest_plugin"]
@@ -25,6 +27,8 @@ TICK_MS = 300
 START_TIMEOUT_S = 120
 LONGEST_SESSION_MS = 20_000
 """For sessions that a test does not let expire: a busy machine must not do it either."""
+_BEFORE = pytest.StashKey[tuple[Path, int]]()
+"""The file of the test before, and how many clients ran when its tests began."""
 
 
 def pytest_configure() -> None:
@@ -45,6 +49,32 @@ def _leaves_the_priority() -> Iterator[None]:
     before = os.nice(0)
     yield
     assert os.nice(0) == before, "the test lowered the priority of the tests' own process"
+
+
+@pytest.fixture(autouse=True)
+def _ends_adminrunning_clients() -> Iterator[None]:
+    """Those that tests hold while they wait for an answer."""
+    yield
+    admin_of.cache_clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fails where the file of the test before left a client that nobody closed.
+
+    It tries the ports of brokers that are gone for ever, and reaches whatever has one of these by then: Spark's server
+    of accumulators printed an exception into what a command of another test said.
+    """
+    file, before = item.config.stash.get(_BEFORE, (item.path, 0))
+    if file == item.path:
+        item.config.stash[_BEFORE] = file, before
+        return
+    deadline_s = time.monotonic() + 20
+    while (left := running_clients()) > before and time.monotonic() < deadline_s:
+        gc.collect()
+        time.sleep(0.1)
+    item.config.stash[_BEFORE] = item.path, left
+    assert left <= before, f"{file} left {left - before} clients that nobody closed"
 
 
 @pytest.hookimpl(optionalhook=True)

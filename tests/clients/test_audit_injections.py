@@ -31,7 +31,8 @@ from headwater_client import CountedProducer, counted
 from headwater_streams.base.moments import iso
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
-from mirrored_topics import admin_of, make_topic, mirror_once
+from kafka_clients import admin_of
+from mirrored_topics import make_topic, mirror_once
 
 pytestmark = pytest.mark.timeout(120)
 PROPERTIES = {"num.partitions": "1", "counts.interval.ms": "20"}

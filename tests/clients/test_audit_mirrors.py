@@ -8,7 +8,8 @@ import pytest
 from headwater.audit import counts
 from headwater.errors import UsageError
 from headwater_broker.testing import RunningBroker, broker
-from mirrored_topics import admin_of, make_topic, mirror_once, send
+from kafka_clients import admin_of
+from mirrored_topics import make_topic, mirror_once, send
 
 pytestmark = pytest.mark.timeout(120)
 

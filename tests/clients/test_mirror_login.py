@@ -22,7 +22,8 @@ from headwater.mirror.topics import Choice
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams.sources.client_login import ClientLogin
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from mirrored_topics import admin_of, make_topic, rows, send
+from kafka_clients import admin_of
+from mirrored_topics import make_topic, rows, send
 from secured import PASSWORD, Secured, certificates, files_with, secured_broker
 
 pytestmark = pytest.mark.timeout(120)

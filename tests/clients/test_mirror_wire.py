@@ -33,10 +33,9 @@ from headwater.mirror.topics import Choice
 from headwater.running.mirrors import mirror_folder, mirror_problems, mirror_rows, saved_mirrors
 from headwater_broker.testing import RunningBroker, broker
 from headwater_streams.sources.kafka_cluster import KafkaCluster
+from kafka_clients import QUIET, admin_of
 from mirrored_topics import (
-    QUIET,
     RunningMirror,
-    admin_of,
     contents,
     make_topic,
     mirror_once,

@@ -28,7 +28,8 @@ from broker_process import BrokerProcess
 from headwater.mirror.end import End
 from headwater.mirror.kept import load
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from mirrored_topics import QUIET, contents, make_topic, mirror_once, rows
+from kafka_clients import QUIET
+from mirrored_topics import contents, make_topic, mirror_once, rows
 
 KILLS = amount("HEADWATER_KILLS", small=5, full=20)
 PLAIN, OF_TRANSACTIONS = "clicks", "orders"

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 
 from headwater_broker.testing import RunningBroker, broker
-from mirrored_topics import QUIET, admin_of, contents, make_topic, mirror_once, rows, send
+from kafka_clients import QUIET, admin_of
+from mirrored_topics import contents, make_topic, mirror_once, rows, send
 from support import apache_kafka
 
 pytestmark = pytest.mark.timeout(300)

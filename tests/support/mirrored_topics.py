@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -14,15 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headwater.mirror import Mirror, MirrorOptions
 from headwater.mirror.topics import Choice
 from headwater_streams.sources.kafka_cluster import KafkaCluster
+from kafka_clients import QUIET
 
-QUIET = {"log_level": 0}
 Row = tuple[int, int, bytes | None, bytes | None, int, Any]
-
-
-@cache
-def admin_of(bootstrap: str) -> AdminClient:
-    """An admin client that lives on: one that is collected leaves its answers open for ever."""
-    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
 
 
 def make_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -170,10 +171,18 @@ def test_replay_check_that_fails_ends_the_wait(plan: ReplayPlan, journal: Journa
     def broker_is_dead() -> None:
         raise _StopReplay
 
-    replay = Replay(plan, journal, "127.0.0.1:1", check=broker_is_dead)
+    clients: list[Producer] = []
+
+    def producer(properties: dict[str, Any]) -> Producer:
+        clients.append(Producer(properties))
+        return clients[0]
+
+    replay = Replay(plan, journal, "127.0.0.1:1", producer=producer, check=broker_is_dead)
     with pytest.raises(_StopReplay):
         replay.run(lambda _: None, lambda _: None)
     assert journal.next_slice == 0
+    clients[0].purge()
+    assert clients[0].flush(10) == 0  # what is reported of these records holds the client
 
 
 def test_journal_torn_only_line_counts_for_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
 from headwater_streams.storage.home import Home
-from mirrored_topics import QUIET, make_topic, mirror_once, rows
+from kafka_clients import QUIET
+from mirrored_topics import make_topic, mirror_once, rows
 
 clicks = hw.topic("clicks", "again.clicks", schema="n BIGINT")
 
