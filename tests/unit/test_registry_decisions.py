@@ -254,6 +254,81 @@ def test_the_number_of_a_version_in_its_metadata_makes_no_other_schema() -> None
     assert second.schema.contract == {"metadata": {"properties": {"confluent:version": "2"}}}
 
 
+def test_a_version_in_a_request_is_registered_as_a_version_and_minus_one_is_the_newest() -> None:
+    """The order of Confluent's own test of `confluent:version`, each with the version that it gives."""
+    state = State()
+
+    def sent(properties: dict[str, object] | None) -> SchemaText:
+        contract = {} if properties is None else {"metadata": {"properties": properties}}
+        return SchemaText(text=PLAIN, contract=contract)
+
+    def put(version: int | None, number: int, **properties: object) -> None:
+        schema = sent(properties or None)
+        value = carry_out(state, decisions.register(state, "s", schema, version=version))
+        assert isinstance(value, SchemaValue)
+        assert (value.version, value.id) == (number, number)
+        assert len(state.all("s")) == state.all("s")[-1].version
+
+    def found(number: int, properties: dict[str, object] | None) -> None:
+        assert decisions.lookup(state, "s", sent(properties)).version == number
+
+    def said(number: int) -> object:
+        return (state.subjects["s"][number].schema.contract.get("metadata") or {}).get("properties")
+
+    put(None, 1)
+    put(-1, 1)
+    assert said(1) is None
+    put(2, 2)
+    put(-1, 2)
+    assert said(2) == {"confluent:version": "2"}
+    found(1, None)
+    found(1, {"confluent:version": "1"})
+    found(2, {"confluent:version": "2"})
+    carry_out(state, decisions.delete_version(state, "s", "1", permanent=False))
+    found(2, None)
+    put(None, 2)
+    put(3, 3)
+    put(-1, 3)
+    with refused(42201):
+        decisions.register(state, "s", sent(None), version=3)
+    put(4, 4)
+    found(4, None)
+    put(None, 5, **{"confluent:version": "-1"})
+    assert said(5) == {"confluent:version": "5"}
+    put(None, 2, **{"confluent:version": "2"})
+    put(None, 3, **{"confluent:version": "3"})
+    put(None, 6, **{"confluent:version": "0"})
+    assert decisions.register(state, "s", sent({})).answer.version == 6
+    put(None, 7, mykey="myvalue")
+    assert said(7) == {"mykey": "myvalue"}
+    put(-1, 8)
+    assert said(8) == {"mykey": "myvalue", "confluent:version": "8"}
+    found(7, {"mykey": "myvalue"})
+    carry_out(state, decisions.delete_version(state, "s", "7", permanent=False))
+    found(8, {"mykey": "myvalue"})
+
+
+def test_a_schema_that_came_back_as_the_newest_version_is_found_by_what_the_configuration_adds() -> None:
+    state = State()
+    carry_out(state, settings.set_config(state, "s", {"defaultMetadata": {"properties": {"team": "web"}}}))
+    for _ in range(2):
+        for version in (None, -1):
+            value = carry_out(state, decisions.register(state, "s", SchemaText(text=PLAIN), version=version))
+            assert isinstance(value, SchemaValue)
+            assert value.version == 1
+
+
+@pytest.mark.parametrize("name", ["latest", "LATEST", " latest ", "-1", " -1", "2", "+2", "002", " 2"])
+def test_a_version_is_named_as_java_reads_it(name: str) -> None:
+    state = State()
+    register(state, "s", PLAIN)
+    newest = register(state, "s", wider(',"default":0'))
+    assert decisions.version(state, "s", name) == newest
+    for wrong in ("0", "-2", "", "1.0", "2147483648", "++1", "+"):
+        with refused(42202):
+            decisions.version(state, "s", wrong)
+
+
 def test_versions_of_another_group_are_not_compared() -> None:
     state = State()
     carry_out(state, settings.set_config(state, "s", {"compatibilityGroup": "major"}))
@@ -381,14 +456,14 @@ def test_import_keeps_the_ids_of_another_registry() -> None:
     carry_out(state, settings.set_mode(state, "s", "IMPORT"))
     with refused(42205):
         register(state, "s", PLAIN)
-    carry_out(state, decisions.register(state, "s", SchemaText(text=PLAIN), import_id=17, import_version=4))
+    carry_out(state, decisions.register(state, "s", SchemaText(text=PLAIN), import_id=17, version=4))
     assert register(state, "s", PLAIN).id == 17  # a producer that registers its schema goes on
     assert [(each.id, each.version) for each in state.live("s")] == [(17, 4)]
     with refused(42205):  # the id is another schema's
         decisions.register(state, "s", SchemaText(text=wider()), import_id=17)
     carry_out(state, settings.set_mode(state, "s", "READWRITE"))
     with refused(42201):
-        decisions.register(state, "s", SchemaText(text=wider(',"default":0')), import_version=9)
+        decisions.register(state, "s", SchemaText(text=wider(',"default":0')), version=9)
     assert register(state, "t", wider()).id == 18
     with refused(42205):
         settings.set_mode(state, "t", "IMPORT")

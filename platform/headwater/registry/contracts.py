@@ -38,10 +38,15 @@ def carried_on(
         value = merged(merged(config.get(default), own), config.get(override))
         if value:
             contract[name] = value
-    properties = (contract.get("metadata") or {}).get("properties") or {}
-    if number is not None and _VERSION in properties:
-        contract["metadata"] = {**contract["metadata"], "properties": {**properties, _VERSION: str(number)}}
-    return replace(schema, contract=contract)
+    carried = replace(schema, contract=contract)
+    return numbered(carried, number) if number is not None and _is_numbered(carried) else carried
+
+
+def numbered(schema: SchemaText, number: int) -> SchemaText:
+    """A schema with the number of its version in its metadata."""
+    metadata = schema.contract.get("metadata") or {}
+    properties = {**(metadata.get("properties") or {}), _VERSION: str(number)}
+    return replace(schema, contract={**schema.contract, "metadata": {**metadata, "properties": properties}})
 
 
 def adds_any(config: Mapping[str, Any]) -> bool:
@@ -50,16 +55,29 @@ def adds_any(config: Mapping[str, Any]) -> bool:
     return any(config.get(each) for each in names)
 
 
-def without_version(schema: SchemaText) -> SchemaText:
-    """A schema without the number of its version in its metadata: with and without that it is the same one."""
+def comparable(schema: SchemaText, stored: SchemaText, number: int) -> tuple[SchemaText, SchemaText]:
+    """A schema and a version as they are compared: one that says no number is the same as one that says its own.
+
+    Args:
+        schema: The schema that is sent.
+        stored: That of the version.
+        number: The version's.
+    """
+    if _is_numbered(schema):
+        return schema, stored if _is_numbered(stored) else numbered(stored, number)
+    return _without_number(schema), _without_number(stored)
+
+
+def _is_numbered(schema: SchemaText) -> bool:
+    return _VERSION in ((schema.contract.get("metadata") or {}).get("properties") or {})
+
+
+def _without_number(schema: SchemaText) -> SchemaText:
     metadata = schema.contract.get("metadata") or {}
     properties = {k: v for k, v in (metadata.get("properties") or {}).items() if k != _VERSION}
-    if len(properties) == len(metadata.get("properties") or {}):
-        return schema
-    rest = {**{k: v for k, v in metadata.items() if k != "properties"}, "properties": properties}
-    kept = {name: each for name, each in rest.items() if each}
+    kept = {name: each for name, each in {**metadata, "properties": properties}.items() if each}
     others = {name: each for name, each in schema.contract.items() if name != "metadata"}
-    return replace(schema, contract={**({"metadata": kept} if kept else {}), **others})
+    return replace(schema, contract={**others, **({"metadata": kept} if kept else {})})
 
 
 def property_of(schema: SchemaText, name: str) -> str | None:

@@ -33,6 +33,7 @@ from headwater.registry.state import State
 
 LATEST = ("latest", "-1")
 _HIGHEST_VERSION = 2**31 - 1
+_MOST_DIGITS = len(str(_HIGHEST_VERSION))  # of thousands of digits Python makes no number
 
 
 def parsed(state: State, subject: str, schema: SchemaText) -> Parsed:
@@ -68,7 +69,7 @@ def register(
     schema: SchemaText,
     *,
     import_id: int | None = None,
-    import_version: int | None = None,
+    version: int | None = None,
     normalize: bool = False,
 ) -> Change:
     """Registers a schema as a new version of a subject, or finds the version that it is already.
@@ -80,7 +81,8 @@ def register(
         subject: The subject.
         schema: The schema, as it was sent.
         import_id: The id that it has in another registry; only in mode IMPORT.
-        import_version: The version that it has there.
+        version: The number that it is to have, which is the next one except in mode IMPORT, and which makes a new
+            version of any schema; -1 makes one unless it is that of the newest version. Both stand in its metadata.
         normalize: Whether it is stored without what may be ordered otherwise in the same schema, as keys of JSON.
 
     Raises:
@@ -101,20 +103,20 @@ def register(
     stored = _canonical(state, subject, schema, compiled, form)
     number = before[-1].version + 1 if before else 1
     if mode == "IMPORT":
-        return _imported(state, subject, stored, import_id, import_version)
+        return _imported(state, subject, stored, import_id, version)
     if import_id is not None and import_id >= 0:
         raise not_permitted(f"Subject {subject} is not in import mode, so an id cannot be given")
-    existing = None if contracts.adds_any(config) else _same(state, live, stored, form)
-    stored = contracts.carried_on(stored, live[-1].schema if live else None, config, number)
-    existing = existing or _same(state, live, stored, form)
+    asked = version or 0
+    existing = _existing(state, live, stored, form=form, config=config, asked=asked)
     if existing is not None:
         return Change((), existing)
     if mode != "READWRITE":
         raise not_permitted(f"Subject {subject} is in read-only mode")
-    if import_version is not None and import_version > 0 and import_version != number:
-        raise RegistryError(
-            codes.INVALID_SCHEMA, f"Version {import_version} is not one more than the version before"
-        )
+    if asked > 0 and asked != number:
+        raise RegistryError(codes.INVALID_SCHEMA, f"Version {asked} is not one more than the version before")
+    stored = contracts.carried_on(stored, live[-1].schema if live else None, config, number)
+    if asked:
+        stored = contracts.numbered(stored, number)
     new(state, subject, schema)
     reasons = _incompatibilities(
         state, compiled, _of_one_group(live, stored, config), level_of(state, subject)
@@ -358,13 +360,37 @@ def _form(normalize: bool, config: Mapping[str, Any]) -> str:
     return "normalized" if normalize or config.get("normalize") else ""
 
 
+def _existing(
+    state: State,
+    live: Sequence[SchemaValue],
+    stored: SchemaText,
+    *,
+    form: str,
+    config: Mapping[str, Any],
+    asked: int,
+) -> SchemaValue | None:
+    """The version that a schema is already, of those that the version in the request leaves to be that."""
+    if asked > 0:
+        return None
+    candidates = live[-1:] if asked else live
+    adds = contracts.adds_any(config)
+    existing = None if adds else _same(state, candidates, stored, form)
+    if existing is None and (adds or not asked):
+        carried = contracts.carried_on(stored, live[-1].schema if live else None, config)
+        existing = _same(state, candidates, carried, form)
+    return existing
+
+
 def _same(
     state: State, versions: Sequence[SchemaValue], stored: SchemaText, form: str = ""
 ) -> SchemaValue | None:
-    """The newest version that is the same schema, also where only the form that is given is the same."""
-    wanted = contracts.without_version(stored)
+    """The version that is the same schema to the letter, or else the newest one that is it in the given form."""
     for each in reversed(versions):
-        if contracts.without_version(each.schema).identity == wanted.identity:
+        if each.schema.identity == stored.identity:
+            return each
+    for each in reversed(versions):
+        wanted, before = contracts.comparable(stored, each.schema, each.version)
+        if wanted.identity == before.identity:
             return each
     # Another registry may have stored it in another layout, or a serializer has put what it uses in place.
     for each in reversed(versions):
@@ -373,12 +399,13 @@ def _same(
             continue
         as_one = "resolved" if old.references and not stored.references else form
         try:
-            before = parsed(state, each.subject, old).rendered(as_one)
-            now = parsed(state, each.subject, stored).rendered(as_one)
+            before_text = parsed(state, each.subject, old).rendered(as_one)
+            text = parsed(state, each.subject, stored).rendered(as_one)
         except RegistryError:
             continue
-        same_text = replace(old, text=before, references=stored.references)
-        if contracts.without_version(same_text).identity == replace(wanted, text=now).identity:
+        same_text = replace(old, text=before_text, references=stored.references)
+        wanted, before = contracts.comparable(replace(stored, text=text), same_text, each.version)
+        if wanted.identity == before.identity:
             return each
     return None
 
@@ -460,10 +487,13 @@ def _version_number(text: str) -> int | None:
     Raises:
         RegistryError: It is no version.
     """
-    if text in LATEST:
+    if text.strip().lower() in LATEST:
         return None
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= _HIGHEST_VERSION:
-        return int(text)
+    digits = text.strip().removeprefix("+")
+    if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS:
+        number = int(digits)
+        if 1 <= number <= _HIGHEST_VERSION:
+            return number
     raise RegistryError(
         codes.INVALID_VERSION,
         f"The specified version '{text}' is not a valid version id. Allowed values are between [1, 2^31-1] "

@@ -16,6 +16,7 @@ from headwater.registry.settings import LEVEL
 from headwater.registry.state import State
 
 Handler = Callable[..., Any]
+_HIGHEST_NUMBER = 2**31 - 1
 
 
 class Text(str):
@@ -177,7 +178,7 @@ def _register(service: Service, request: Request, subject: str) -> Any:
             subject,
             schema,
             import_id=_optional(fields.get("id")),
-            import_version=_optional(fields.get("version")),
+            version=_optional(fields.get("version")),
             normalize=request.flag("normalize"),
         )
     )
@@ -414,13 +415,16 @@ def _page(request: Request, values: Iterable[Any]) -> list[Any]:
 
 
 def _id(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_HIGHEST_NUMBER))):
         raise RegistryError(404, f"{text} is no id of a schema")
     return int(text)
 
 
 def _optional(value: Any) -> int | None:
     try:
-        return None if value is None else int(value)
+        number = None if value is None else int(value)
     except (TypeError, ValueError, OverflowError):
         raise RegistryError(400, f"{value} is no whole number") from None
+    if number is not None and abs(number) > _HIGHEST_NUMBER:
+        raise RegistryError(400, f"{number} is too large: ids and versions have 32 bits")
+    return number
