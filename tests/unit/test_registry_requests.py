@@ -197,6 +197,62 @@ def test_an_alias_stands_for_another_subject(service: Service) -> None:
     assert ask(service, "GET", "subjects/old-value/versions/latest") == 40401
 
 
+def test_schemas_are_listed_by_the_rules_that_they_have_and_with_their_aliases(service: Service) -> None:
+    encrypted = {"domainRules": [{"name": "r", "type": "ENCRYPT"}, {"name": "c", "type": "CEL"}]}
+    moved = {"migrationRules": [{"name": "m", "type": "JSONATA"}]}
+    for subject, text, rules in (
+        *(("a", INT, encrypted), ("a", '"long"', moved), ("b", INT, encrypted), ("c", '"bytes"', None)),
+    ):
+        body = schema(text, **({} if rules is None else {"ruleSet": rules}))
+        assert ask(service, "PUT", f"config/{subject}", b'{"compatibility":"NONE"}')
+        assert ask(service, "POST", f"subjects/{subject}/versions", body)["version"]
+    ask(service, "PUT", "config/old", b'{"alias":"c"}')
+    ask(service, "PUT", "config/older", b'{"alias":"c"}')
+
+    def listed(**query: str) -> list[tuple[str, int, object]]:
+        answer = ask(service, "GET", "schemas", **query)
+        return [(each["subject"], each["version"], each.get("aliases")) for each in answer]
+
+    assert listed(ruleType="ENCRYPT") == [("a", 1, None), ("b", 1, None)]
+    assert listed(ruleType="JSONATA", subjectPrefix="a") == [("a", 2, None)]
+    assert listed(ruleType="ENCRYPT", latestOnly="true") == [("b", 1, None)]  # of the newest ones
+    assert listed(ruleType="ENCRYPT", offset="1", limit="1") == [("b", 1, None)]
+    assert listed(ruleType="encrypt") == []
+    assert listed(subjectPrefix="ol") == []
+    assert listed(subjectPrefix="ol", aliases="true") == [("c", 1, ["old", "older"])]
+    assert listed(subjectPrefix="b", aliases="true") == [("b", 1, None)]
+    assert listed(aliases="true", latestOnly="true")[-1] == ("c", 1, ["old", "older"])
+    ask(service, "DELETE", "subjects/c")
+    assert listed(subjectPrefix="ol", aliases="true") == []
+    assert listed(subjectPrefix="ol", aliases="true", deleted="true") == [("c", 1, ["old", "older"])]
+
+
+def test_a_page_of_nothing_is_all_and_the_first_of_two_values_counts(service: Service) -> None:
+    for text in (INT, '"long"', '"float"'):
+        ask(service, "POST", "subjects/s/versions", schema(text))
+    for limit in ("0", "-1", "-7"):
+        assert ask(service, "GET", "subjects/s/versions", limit=limit, offset="1") == [2, 3]
+    assert ask(service, "GET", "subjects/s/versions", limit=("1", "2")) == [1]
+
+
+def test_an_id_is_looked_up_by_the_alias_of_a_subject(service: Service) -> None:
+    ask(service, "POST", "subjects/t/versions", schema('"bytes"'))
+    ask(service, "POST", "subjects/:.web:s/versions", schema(INT))
+    assert ask(service, "GET", "schemas/ids/1", subject="old")["schema"] == '"bytes"'
+    ask(service, "PUT", "config/old", b'{"alias":":.web:s"}')
+    assert ask(service, "GET", "schemas/ids/1", subject="old")["subject"] == ":.web:s"
+    assert ask(service, "GET", "schemas/ids/1/versions", subject="old") == [
+        {"subject": ":.web:s", "version": 1}
+    ]
+
+
+def test_a_version_that_is_forced_need_not_be_compatible(service: Service) -> None:
+    ask(service, "POST", "subjects/s/versions", schema('"long"'))
+    assert ask(service, "POST", "subjects/s/versions", schema(INT)) == 409
+    assert ask(service, "POST", "subjects/s/versions", schema(INT), force="true")["version"] == 2
+    assert ask(service, "POST", "subjects/s/versions", schema("{"), force="true") == 42201
+
+
 def test_a_schema_that_is_none_is_a_reason_where_reasons_are_asked_for(service: Service) -> None:
     ask(service, "POST", "subjects/s/versions", schema(INT))
     for path in ("compatibility/subjects/s/versions", "compatibility/subjects/s/versions/latest"):

@@ -86,6 +86,12 @@ def property_of(schema: SchemaText, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+def has_rule_of(schema: SchemaText, kind: str) -> bool:
+    """Whether one of a schema's rules is of a type, as `ENCRYPT`."""
+    rules = schema.contract.get("ruleSet") or {}
+    return any(each.get("type") == kind for name in _RULES for each in rules.get(name) or ())
+
+
 def guid_of(schema: SchemaText) -> str:
     """A schema's name in all registries, for clients that send it in a header; the same in Confluent's.
 

@@ -71,6 +71,7 @@ def register(
     import_id: int | None = None,
     version: int | None = None,
     normalize: bool = False,
+    force: bool = False,
 ) -> Change:
     """Registers a schema as a new version of a subject, or finds the version that it is already.
 
@@ -84,6 +85,7 @@ def register(
         version: The number that it is to have, which is the next one except in mode IMPORT, and which makes a new
             version of any schema; -1 makes one unless it is that of the newest version. Both stand in its metadata.
         normalize: Whether it is stored without what may be ordered otherwise in the same schema, as keys of JSON.
+        force: Whether it need not be compatible.
 
     Raises:
         RegistryError: It is no schema, not compatible, or the mode does not allow it.
@@ -118,9 +120,8 @@ def register(
     if asked:
         stored = contracts.numbered(stored, number)
     new(state, subject, schema)
-    reasons = _incompatibilities(
-        state, compiled, _of_one_group(live, stored, config), level_of(state, subject)
-    )
+    level = "NONE" if force else level_of(state, subject)
+    reasons = _incompatibilities(state, compiled, _of_one_group(live, stored, config), level)
     if reasons:
         raise RegistryError(
             codes.INCOMPATIBLE,

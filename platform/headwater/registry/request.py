@@ -30,9 +30,9 @@ class Request:
     body: bytes = b""
 
     def text(self, name: str) -> str | None:
-        """A parameter; of one that is given twice, the last."""
+        """A parameter; of one that is given twice, the first."""
         values = self.query.get(name)
-        return values[-1] if values else None
+        return values[0] if values else None
 
     def flag(self, name: str) -> bool:
         """A parameter that is `true` or `false`."""

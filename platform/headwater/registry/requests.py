@@ -1,13 +1,14 @@
 """Which request asks what: the paths, parameters and answers of Confluent's REST interface."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from headwater import __version__
 from headwater.registry import decisions, settings, subjects
 from headwater.registry import errors as codes
 from headwater.registry.addresses import addressed, context_named
-from headwater.registry.contracts import guid_of, property_of
+from headwater.registry.contracts import guid_of, has_rule_of, property_of
 from headwater.registry.errors import RegistryError, subject_not_found
 from headwater.registry.records import FORMATS, SchemaValue, schema_fields
 from headwater.registry.request import Request
@@ -46,7 +47,11 @@ def answer_of(service: Service, request: Request) -> Any:
 
 
 def _of_its_subject(service: Service, request: Request) -> Request:
-    """The request, of the subject that an alias in its path stands for."""
+    """The request, of the subject that an alias in its path, or beside an id, stands for."""
+    beside_id = request.text("subject")
+    if request.path[:2] == ("schemas", "ids") and beside_id:
+        subject = service.read(lambda state: settings.alias_of(state, beside_id))
+        return replace(request, query={**request.query, "subject": (subject,)})
     place = request.subject_place
     if place is None or request.path[0] in ("config", "mode"):
         return request
@@ -128,13 +133,25 @@ def _types(service: Service, request: Request) -> Any:
 
 def _schemas(service: Service, request: Request) -> Any:
     prefix, deleted = request.text("subjectPrefix") or "", request.flag("deleted")
+    rule_type = request.text("ruleType")
 
     def ask(state: State) -> list[dict[str, Any]]:
-        wanted = (each for each in state if subjects.begins_with(each.subject, prefix))
+        aliases = settings.aliases_within(state, prefix) if request.flag("aliases") else {}
+        wanted = (
+            each for each in state if subjects.begins_with(each.subject, prefix) or each.subject in aliases
+        )
         values = [each for each in wanted if deleted or not each.deleted]
         if request.flag("latestOnly"):
             values = list({each.subject: each for each in values}.values())
-        return [_described(state, each, request) for each in _page(request, values)]
+        if rule_type is not None:
+            values = [each for each in values if has_rule_of(each.schema, rule_type)]
+        return [
+            {
+                **_described(state, each, request),
+                **({"aliases": aliases[each.subject]} if each.subject in aliases else {}),
+            }
+            for each in _page(request, values)
+        ]
 
     return service.read(ask)
 
@@ -180,6 +197,7 @@ def _register(service: Service, request: Request, subject: str) -> Any:
             import_id=_optional(fields.get("id")),
             version=_optional(fields.get("version")),
             normalize=request.flag("normalize"),
+            force=request.flag("force"),
         )
     )
     # Without the text: confluent-kafka keeps what it is sent here, and its Protobuf reader cannot use the text.
@@ -411,7 +429,7 @@ def _rendered(state: State, value: SchemaValue, request: Request) -> dict[str, A
 def _page(request: Request, values: Iterable[Any]) -> list[Any]:
     every = list(values)
     offset, limit = max(request.number("offset", 0), 0), request.number("limit", -1)
-    return every[offset:] if limit < 0 else every[offset : offset + limit]
+    return every[offset:] if limit <= 0 else every[offset : offset + limit]
 
 
 def _id(text: str) -> int:

@@ -47,6 +47,16 @@ def alias_of(state: State, subject: str) -> str:
     return subjects.beside(subject, str(alias)) if alias else subject
 
 
+def aliases_within(state: State, prefix: str) -> dict[str, list[str]]:
+    """The aliases that begin with a prefix, by the subjects that they stand for."""
+    found: dict[str, list[str]] = {}
+    for each in sorted(name for name in state.configs if name and subjects.begins_with(name, prefix)):
+        subject = alias_of(state, each)
+        if subject != each:
+            found.setdefault(subject, []).append(each)
+    return found
+
+
 def mode_of(state: State, subject: str | None) -> str:
     """The mode that holds for a subject."""
     if state.modes.get(None) == "READONLY_OVERRIDE":
