@@ -83,24 +83,81 @@ def test_the_text_of_a_schema_alone_is_not_quoted(address: tuple[str, int]) -> N
     assert asked(address, "GET", "/subjects/words/versions/1/schema")[2] == words
 
 
+V1, NEWEST, JSON = (
+    *("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json"),
+    "application/json",
+)
+
+
+# What a server of Jersey 3.1.11 with the media types of Confluent's resources answers.
 @pytest.mark.parametrize(
     ("accepted", "kind"),
     [
-        ("", "application/vnd.schemaregistry.v1+json"),
-        ("*/*", "application/vnd.schemaregistry.v1+json"),
-        ("application/json, text/plain, */*", "application/vnd.schemaregistry.v1+json"),
-        ("application/json", "application/json"),
-        ("Application/JSON; charset=utf-8", "application/json"),
-        ("application/vnd.schemaregistry+json, application/json", "application/vnd.schemaregistry+json"),
-        (
-            "application/json, application/vnd.schemaregistry.v1+json; q=0.5",
-            "application/vnd.schemaregistry.v1+json",
-        ),
+        ("", V1),
+        ("*/*", V1),
+        ("*", V1),
+        ("application/*", V1),
+        ("*/json", JSON),
+        (f"{JSON}, text/plain, */*", V1),
+        (JSON, JSON),
+        ("Application/JSON; charset=utf-8", JSON),
+        (f"{NEWEST}, {JSON}", NEWEST),
+        (f"{JSON}, {V1}; q=0.5", JSON),
+        (f"{JSON};q=0.5, {V1};q=0.1", JSON),
+        (f"{JSON}, */*;q=0.1", JSON),
+        (f"{NEWEST};q=0.5, */*;q=0.5", V1),
+        (f"{JSON};q=0, */*", V1),
+        (f"{JSON};q=0", JSON),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", V1),
+        ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", V1),
+        (f"application/vnd.schema_registry.v1+json, application/vnd.schema_registry+json, {JSON}", JSON),
     ],
 )
 def test_the_media_type_is_one_that_was_asked_for(accepted: str, kind: str, address: tuple[str, int]) -> None:
     assert asked(address, "GET", "/subjects", Accept=accepted)[:2] == (200, kind)
     assert asked(address, "GET", "/nothing", Accept=accepted)[:2] == (404, kind)
+
+
+@pytest.mark.parametrize("accepted", ["text/html", "text/*", "application/xml", "json", "application/*+json"])
+def test_an_answer_that_the_client_does_not_take_is_not_made(accepted: str, address: tuple[str, int]) -> None:
+    asked(address, "POST", "/subjects/kept/versions", {"schema": '"int"'})
+    for method, path in (("DELETE", "/subjects/kept"), ("GET", "/subjects/kept/versions"), ("GET", "/")):
+        status, kind, text = asked(address, method, path, Accept=accepted)
+        assert (status, kind, json.loads(text)["error_code"]) == (406, V1, 406)
+        assert f"send Accept: {V1}" in json.loads(text)["message"]
+    assert asked(address, "GET", "/subjects/kept/versions")[::2] == (200, "[1]")
+    assert asked(address, "GET", "/nothing", Accept=accepted)[0] == 404  # what is not there comes first
+    assert asked(address, "PUT", "/subjects", Accept=accepted)[0] == 405
+
+
+def test_a_body_of_another_media_type_is_not_read(address: tuple[str, int]) -> None:
+    """`curl -d` says a form if it is told nothing else; Confluent's registry refuses that, too."""
+    body = {"schema": '"int"'}
+    for number, kind in enumerate(
+        ("application/x-www-form-urlencoded", "text/plain", "application/vnd.kafka.v2+json", "nothing")
+    ):
+        for method, path in (
+            ("POST", f"/subjects/form{number}/versions"),
+            ("PUT", "/config"),
+            ("GET", "/subjects"),
+        ):
+            status, answered, text = asked(address, method, path, body, Content_Type=kind, Accept="text/html")
+            assert (status, answered, json.loads(text)["error_code"]) == (415, V1, 415)
+            assert f"send Content-Type: {V1}, not {kind}" in json.loads(text)["message"]
+        assert asked(address, "GET", f"/subjects/form{number}/versions")[0] == 404
+    for kind in (
+        *(
+            V1,
+            NEWEST,
+            JSON,
+            "application/octet-stream",
+            f"{JSON}; charset=utf-8",
+            "APPLICATION/JSON",
+            "*/*",
+            "",
+        ),
+    ):
+        assert asked(address, "POST", "/subjects/taken/versions", body, Content_Type=kind)[0] == 200
 
 
 def test_a_context_that_is_deleted_has_no_answer_and_the_connection_goes_on(address: tuple[str, int]) -> None:

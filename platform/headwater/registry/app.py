@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from headwater.errors import UserError
+from headwater.registry import media
 from headwater.registry.errors import RegistryError
 from headwater.registry.guard import Guard
 from headwater.registry.request import Request
@@ -20,10 +21,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_CONTENT_TYPES = (
-    *(b"application/vnd.schemaregistry.v1+json", b"application/vnd.schemaregistry+json"),
-    b"application/json",
-)
 _CHALLENGE = (b"www-authenticate", b'Basic realm="schema-registry"')
 _MOST_REQUESTS = 64
 _LONGEST_BODY_BYTES = 16 * 1024 * 1024
@@ -38,7 +35,8 @@ def application(service: Service, guard: Guard) -> Callable[[Scope, Receive, Sen
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        respond = partial(_respond, send, _content_type(scope["headers"]))
+        accept = _header(scope["headers"], b"accept")
+        respond = partial(_respond, send, media.answered_as(accept) or media.ANSWERED[0])
         if not guard.lets_in(scope["headers"]):  # before anything of it is read
             await respond(401, _error(401, "Unauthorized"), _CHALLENGE)
             return
@@ -54,6 +52,8 @@ def application(service: Service, guard: Guard) -> Callable[[Scope, Receive, Sen
             path=tuple(unquote(each) for each in path.strip("/").split("/") if each),
             query={k: (*v,) for k, v in parse_qs(scope["query_string"].decode("ascii", "replace")).items()},
             body=body,
+            content_type=_header(scope["headers"], b"content-type"),
+            accept=accept,
         )
         status, content = await asyncio.get_running_loop().run_in_executor(pool, _answered, service, request)
         await respond(status, content)
@@ -88,20 +88,15 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
-def _content_type(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The media type that is asked for: the registry's own, if anything will do."""
-    accepted = b",".join(value for name, value in headers if name.lower() == b"accept").lower()
-    kinds = {part.partition(b";")[0].strip() for part in accepted.split(b",")}
-    if kinds & {b"*/*", b"application/*"}:
-        return _CONTENT_TYPES[0]
-    return next((each for each in _CONTENT_TYPES if each in kinds), _CONTENT_TYPES[0])
+def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str:
+    return ",".join(value.decode("latin-1") for each, value in headers if each.lower() == name)
 
 
-async def _respond(send: Send, kind: bytes, status: int, content: Any, *more: tuple[bytes, bytes]) -> None:
+async def _respond(send: Send, kind: str, status: int, content: Any, *more: tuple[bytes, bytes]) -> None:
     text = content if isinstance(content, Text) else json.dumps(content, separators=(",", ":"))
     body = b"" if content is None else text.encode()
     length = [] if content is None else [(b"content-length", str(len(body)).encode())]
-    headers = [(b"content-type", kind), *length, *more]
+    headers = [(b"content-type", kind.encode()), *length, *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

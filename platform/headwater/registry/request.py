@@ -22,12 +22,16 @@ class Request:
         path: The decoded parts of its path.
         query: The values of each parameter.
         body: What was sent with it.
+        content_type: The header of that name; empty for none.
+        accept: The header of that name; empty for none.
     """
 
     method: str
     path: tuple[str, ...]
     query: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     body: bytes = b""
+    content_type: str = ""
+    accept: str = ""
 
     def text(self, name: str) -> str | None:
         """A parameter; of one that is given twice, the first."""

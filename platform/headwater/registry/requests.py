@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwater import __version__
-from headwater.registry import decisions, settings, subjects
+from headwater.registry import decisions, media, settings, subjects
 from headwater.registry import errors as codes
 from headwater.registry.addresses import addressed, context_named
 from headwater.registry.contracts import guid_of, has_rule_of, property_of
@@ -40,6 +40,7 @@ def answer_of(service: Service, request: Request) -> Any:
             continue
         found = True
         if method == request.method:
+            media.check(request.content_type, request.accept)
             return handler(service, request, *arguments)
     if found:
         raise RegistryError(405, "HTTP 405 Method Not Allowed")
