@@ -118,6 +118,26 @@ def test_the_media_type_is_one_that_was_asked_for(accepted: str, kind: str, addr
     assert asked(address, "GET", "/nothing", Accept=accepted)[:2] == (404, kind)
 
 
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ((V1, NEWEST, JSON), V1),  # as the client of Spring Cloud Stream sends them
+        (("application/json, application/*+json",), JSON),  # as Spring's RestTemplate does by itself
+        (("text/html", JSON), JSON),
+    ],
+)
+def test_accepted_types_may_stand_in_several_headers(
+    lines: tuple[str, ...], kind: str, address: tuple[str, int]
+) -> None:
+    with closing(http.client.HTTPConnection(*address, timeout=20)) as connection:
+        connection.putrequest("GET", "/subjects")
+        for each in lines:
+            connection.putheader("Accept", each)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("content-type")) == (200, kind)
+
+
 @pytest.mark.parametrize("accepted", ["text/html", "text/*", "application/xml", "json", "application/*+json"])
 def test_an_answer_that_the_client_does_not_take_is_not_made(accepted: str, address: tuple[str, int]) -> None:
     asked(address, "POST", "/subjects/kept/versions", {"schema": '"int"'})
