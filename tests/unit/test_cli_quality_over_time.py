@@ -219,30 +219,6 @@ def test_replay_of_none_says_what_there_is(home, capsys, tmp_path):
     assert out == f"no rejected record of {TABLE} is open, of these; there are 1 by has_carrier, 1 by json\n"
 
 
-def test_replay_says_how_many_discarded_records_it_reads_between_others(home, capsys, tmp_path):
-    quarantined(home, "json", "has_carrier", "json", "json")
-    (tmp_path / "clean.py").write_text(_JOB)
-    for offset in (1, 3):
-        ran(
-            home,
-            capsys,
-            "quarantine",
-            "discard",
-            TABLE,
-            "--offsets",
-            f"t:0={offset}-{offset + 1}",
-            "--because",
-            "x",
-        )
-    replay = ("quarantine", "replay", str(tmp_path / "clean.py"), "--dry-run")
-    _, out, err = ran(home, capsys, *replay)
-    assert (
-        out == f"2 rejected records of {TABLE} in t:0=0-3; 1 discarded record between them read again, too\n"
-    ), err
-    _, out, _ = ran(home, capsys, *replay, "--offsets", "t:0=0-1")
-    assert out == f"1 rejected record of {TABLE} in t:0=0-1\n"
-
-
 def test_replay_of_what_was_rejected_before_an_ingest_table_is_refused_with_what_mends_it(
     home, capsys, tmp_path
 ):

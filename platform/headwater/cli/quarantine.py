@@ -25,10 +25,13 @@ from headwater.errors import EXIT_FAILED, UsageError
 from headwater_streams.base.plural import quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from headwater_streams.base.ledger_entry import Ranges
     from headwater_streams.ledger.quarantined import Which
+    from headwater_streams.plan.job import Job
+    from headwater_streams.runtime.context import StageContext
 
 
 class _TableFirst(TyperGroup):
@@ -160,7 +163,8 @@ def replay(
     until: UntilOption = None,
     offsets: OffsetsOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be read again, and do nothing.")
+        bool,
+        typer.Option("--dry-run", help="Say what would be read again, or why it cannot be, and do nothing."),
     ] = False,
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
@@ -172,7 +176,7 @@ def replay(
     of offsets, so rows between two rejected records are made anew, too, and a discarded record between them is judged
     again; how many these are is said. What is rejected again stays in quarantine.
     Records of a job with a window or a join were rejected before its ingest table, which is mended first:
-    headwater backfill plan JOB --quarantined.
+    headwater backfill plan JOB --quarantined. --dry-run plans it, too, and is refused where the repair would be.
     Exit status 0: swapped in, or nothing to do; 1: the proof failed, and nothing was changed.
 
     \b
@@ -204,28 +208,17 @@ def replay(
     between = _discarded_in(home, table, ranges)
     beside = f"; {quantity(between, 'discarded record')} between them read again, too" if between else ""
     counts = {"table": table, "records": len(rows), "discarded_between": between}
+    with errors(), session_of(home, bootstrap, needs_broker=reads_default(job), is_brief=True) as context:
+        from headwater_streams import backfill
+
+        planned = backfill.plan(context, job, offsets=ranges, reference=where, dry_run=dry_run)
+        done = {} if dry_run else _repaired(context, planned.id, job, len(rows))
     if dry_run:
         if json_output:
             print_json({**counts, "offsets": spans, "version": None})
         else:
             print_line(f"{quantity(len(rows), 'rejected record')} of {table} in {', '.join(spans)}{beside}")
         return
-    with errors(), session_of(home, bootstrap, needs_broker=reads_default(job), is_brief=True) as context:
-        from headwater_streams import backfill
-
-        planned = backfill.plan(context, job, offsets=ranges, reference=where)
-        with waiting(f"reading {quantity(len(rows), 'rejected record')} of {table} again"):
-            backfill.run(context, planned.id, job)
-            verdict = backfill.verify(context, planned.id, job)
-        if not verdict.passed:
-            wrong = "; ".join(f"{each.name}: {each.detail}" for each in verdict.findings if not each.ok)
-            print_line(
-                f"nothing was changed, as the proof of {planned.id} failed: {wrong}; "
-                f"headwater backfill abort {planned.id} lets go of it",
-                file=sys.stderr,
-            )
-            raise typer.Exit(EXIT_FAILED)
-        done = backfill.swap(context, planned.id)
     left = {(row["_topic"], row["_partition"], row["_offset"]) for row in _rows(home, table, _which())}
     again = sum((row["_topic"], row["_partition"], row["_offset"]) in left for row in rows)
     if json_output:
@@ -235,6 +228,28 @@ def replay(
         f"{quantity(len(rows), 'rejected record')} read again into version {done['version']} of {table}, "
         f"{again:,} of them rejected again{beside}; headwater backfill rollback {planned.id} takes it back"
     )
+
+
+def _repaired(context: "StageContext", planned: str, job: "Job", records: int) -> "Mapping[str, Any]":
+    """Runs a repair, proves it and swaps it in; gives what the swap did.
+
+    Raises:
+        Exit: The proof failed, and nothing was changed; why is said.
+    """
+    from headwater_streams import backfill
+
+    with waiting(f"reading {quantity(records, 'rejected record')} of {job.target.name} again"):
+        backfill.run(context, planned, job)
+        verdict = backfill.verify(context, planned, job)
+    if verdict.passed:
+        return backfill.swap(context, planned)
+    wrong = "; ".join(f"{each.name}: {each.detail}" for each in verdict.findings if not each.ok)
+    print_line(
+        f"nothing was changed, as the proof of {planned} failed: {wrong}; "
+        f"headwater backfill abort {planned} lets go of it",
+        file=sys.stderr,
+    )
+    raise typer.Exit(EXIT_FAILED)
 
 
 def _refuse_ingested(home: "Path", table: str, reference: str) -> None:

@@ -47,6 +47,7 @@ def plan(
     reference: str = "",
     rows_per_chunk: int | None = None,
     lookups: Literal["as_read", "newest"] = "as_read",
+    dry_run: bool = False,
 ) -> BackfillPlan:
     """Plans the repair of a range and stores the plan; the same range, code and tables give the same plan.
 
@@ -74,6 +75,7 @@ def plan(
         rows_per_chunk: About how many rows are read in one step of the run; by default a million records of a topic,
             ten million rows of a window's input, which take as long to fold, or of a join's left one.
         lookups: `"as_read"` reads look-ups at the versions that the live batches read, `"newest"` as they are now.
+        dry_run: Only plans: what cannot be planned is refused as ever, and a plan is not stored, and has no id.
 
     Returns:
         The plan, as it stands in `<home>/backfills/<id>/plan.json`.
@@ -94,7 +96,7 @@ def plan(
     size = rows_per_chunk or _ROWS_PER_CHUNK[draft.kind]
     made = accepted(_planned(context, facts, selection, draft, size, newest_lookups=newest))
     made = accepted(without_expired(made, expired_facts(context, facts.part, made)))
-    return stored(context.home, made, context.now_ms())
+    return made if dry_run else stored(context.home, made, context.now_ms())
 
 
 def _planned(
