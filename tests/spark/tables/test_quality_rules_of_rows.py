@@ -79,6 +79,40 @@ def test_number_that_is_none_is_between_no_numbers(spark):
     assert failing(spark, "DECIMAL(38,0)", [least, most], expect.between("c", 0)) == [[least]]
 
 
+def test_value_that_was_written_is_what_a_rule_takes_it_for_whatever_the_columns_type(spark):
+    tenths, rules = [n / 10 for n in range(-9, 10)], {}
+    for value in (*tenths, Decimal("0.3"), 1e-5, 16_777_217, 3.4e38):
+        rules[value] = (
+            expect.in_set("c", [value, 99]),
+            expect.between("c", value, value),
+            expect.between("c", low=value),
+            expect.between("c", high=value),
+        )
+    for kind in ("FLOAT", "DOUBLE"):
+        found = failing(spark, kind, tenths, *(each for value in tenths for each in rules[value]))
+        for place, value in enumerate(tenths):
+            others, below, above = (
+                [x for x in tenths if keep(x)] for keep in (value.__ne__, value.__gt__, value.__lt__)
+            )
+            rejected = [[round(x, 6) for x in each] for each in found[4 * place : 4 * place + 4]]
+            assert rejected == [others, others, below, above], (kind, value)
+        for value in rules.keys() - {*tenths}:
+            assert failing(spark, kind, [float(value)], *rules[value]) == [[]] * 4, (kind, value)
+    # A bound that is no FLOAT is as it was: infinity is above it, and 0 below.
+    most, least = expect.between("c", high=1e300), expect.between("c", low=1e-300)
+    assert failing(spark, "FLOAT", [math.inf, 0.0], most, least) == [[math.inf], [0.0]]
+    assert failing(spark, "STRING", ["0.1", "0.2"], expect.in_set("c", [0.1])) == [["0.2"]]
+
+
+def test_drift_has_a_written_value_in_its_bin_whatever_the_columns_type(spark):
+    for kind in ("FLOAT", "DOUBLE"):
+        rows = spark.createDataFrame([(n / 10,) for n in range(10)], f"c {kind}")
+        edges, values = expect.drift("c", edges=[0.1, 0.7]), expect.drift("c", values=[0.1, 0.7])
+        for rule, counts in ((edges, [1, 6, 3, 0]), (values, [1, 1, 8, 0])):
+            (row,) = rows.agg(*[F.expr(f"count_if({sql})") for _, sql in rule.bins]).collect()
+            assert [*row] == counts, kind
+
+
 @pytest.mark.parametrize(
     ("at_most", "nulls", "holds"),
     [(1 / 3, 3333, True), (1 / 3, 3334, False), ("30 %", 3000, True), (0.3, 3001, False)],

@@ -13,7 +13,7 @@ from headwater_streams.base.durations import in_micros, parse_duration
 from headwater_streams.base.names import quoted
 from headwater_streams.base.plural import quantity
 from headwater_streams.base.rule import Judgement, MeasuredRule, Past, Values
-from headwater_streams.quality.rules.literals import literal
+from headwater_streams.quality.rules.literals import compared, literal
 
 _ENOUGH = 5
 """Of fewer earlier batches the median is no measure: Soda asks for as many before it judges an anomaly."""
@@ -231,22 +231,28 @@ def drift(
     if edges is not None:
         if not edges or any(not low < high for low, high in pairwise([-inf, *edges])):
             raise InvalidCheckError(f"drift: edges={list(edges)!r} are not in order, or none")
-        bins.append((f"below {edges[0]}", f"{name} < {literal(edges[0])}"))
-        bins += [
-            (f"{low} to {high}", f"{name} >= {literal(low)} AND {name} < {literal(high)}")
-            for low, high in pairwise(edges)
-        ]
-        bins.append((f"{edges[-1]} or more", f"{name} >= {literal(edges[-1])}"))
+        bins.append((f"below {edges[0]}", compared(name, lambda of: f"{name} < {of(edges[0])}")))
+        bins += [(f"{low} to {high}", _from(name, low, high)) for low, high in pairwise(edges)]
+        bins.append((f"{edges[-1]} or more", compared(name, lambda of: f"{name} >= {of(edges[-1])}")))
     else:
-        known = list(dict.fromkeys(map(literal, values or ())))
+        known = {literal(value): value for value in values or ()}
         if not known:
             raise InvalidCheckError("drift: values= has none")
         # By their literals: a text may be "others" itself.
-        bins += [(value, f"{name} = {value}") for value in known]
-        bins.append(("others", f"{name} NOT IN ({', '.join(known)})"))
+        bins += [(text, _equals(name, value)) for text, value in known.items()]
+        none = compared(name, lambda of: f"{name} NOT IN ({', '.join(map(of, known.values()))})")
+        bins.append(("others", none))
     bins.append(("NULL", f"{name} IS NULL"))
     text = f"{column} is spread as in the last {last} batches"
     return Drift(text, (column,), tuple(bins), at_most, last)
+
+
+def _from(name: str, low: float, high: float) -> str:
+    return compared(name, lambda of: f"{name} >= {of(low)} AND {name} < {of(high)}")
+
+
+def _equals(name: str, value: object) -> str:
+    return compared(name, lambda of: f"{name} = {of(value)}")
 
 
 def _rates(before: Sequence[Past], at_ms: int) -> list[float]:

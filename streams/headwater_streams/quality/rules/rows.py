@@ -18,7 +18,7 @@ from headwater_streams.base.text_forms import (
     decimal_of,
     whole,
 )
-from headwater_streams.quality.rules.literals import literal
+from headwater_streams.quality.rules.literals import compared, literal
 
 _TYPES = {
     "integer": "BIGINT",
@@ -89,7 +89,8 @@ def in_set(column: str, values: Iterable[object]) -> RowRule:
     if len({isinstance(value, str) for value in allowed}) > 1:
         raise InvalidCheckError(f"in_set: {column} may not have texts and other values in one set")
     shown = ", ".join(map(str, allowed[:_SHOWN])) + (", …" if len(allowed) > _SHOWN else "")
-    sql = f"{quoted(column)} IN ({', '.join(map(literal, allowed))})"
+    name = quoted(column)
+    sql = compared(name, lambda of: f"{name} IN ({', '.join(map(of, allowed))})")
     return _passing_null(column, f"{column} is one of {shown}", sql)
 
 
@@ -109,6 +110,8 @@ def matches(column: str, pattern: str) -> RowRule:
 
 def between(column: str, low: object = None, high: object = None) -> RowRule:
     """The value is not below `low` and not above `high`; one of the two may be left out. NaN is between no numbers.
+
+    The bounds are taken at the column's type: of a FLOAT column 0.1 is the FLOAT next to it.
 
     Example:
         >>> print(between("delay", -60, 1440).condition, between("delay", high=1440).text)
@@ -242,13 +245,14 @@ def _bounds(value: str, low: object, high: object, maker: str) -> tuple[str, str
     if low is None and high is None:
         raise InvalidCheckError(f"{maker}: give low=, high= or both")
     if low is None:
-        return f"{value} <= {literal(high)}", f"at most {high}"
+        return compared(value, lambda of: f"{value} <= {of(high)}"), f"at most {high}"
     if high is None:
-        return f"{value} >= {literal(low)}", f"at least {low}"
+        return compared(value, lambda of: f"{value} >= {of(low)}"), f"at least {low}"
     try:
         swapped = low > high  # type: ignore[operator]  # values of two types are Spark's to judge
     except TypeError:
         swapped = False
     if swapped:
         raise InvalidCheckError(f"{maker}: {low} is above {high}")
-    return f"({value} >= {literal(low)} AND {value} <= {literal(high)})", f"between {low} and {high}"
+    sql = compared(value, lambda of: f"({value} >= {of(low)} AND {value} <= {of(high)})")
+    return sql, f"between {low} and {high}"
