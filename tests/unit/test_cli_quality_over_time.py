@@ -10,8 +10,10 @@ from deltalake import write_deltalake
 
 import headwater as hw
 from headwater.cli import main
+from headwater.cli.quality import _keep_results
 from headwater.errors import UsageError
 from headwater_streams.quality.check_result import CheckResult
+from headwater_streams.quality.result import Outcome, SuiteResult
 from headwater_streams.quality.results import Judged, append, rows_of
 from headwater_streams.storage.home import Home
 
@@ -300,3 +302,24 @@ def test_python_has_the_history_and_the_rejected_records(home, monkeypatch):
         hw.quality.rejected("silver.none")
     with pytest.raises(UsageError, match="there is no folder"):
         hw.quality.history(home=home.root / "none")
+
+
+def test_suite_that_a_person_ran_is_kept_as_such_and_does_not_decide(home, capsys):
+    judged(home, "broken")
+    outcome = Outcome(name="set", text="", severity="critical", passed=True, observed="")
+    result = SuiteResult(
+        table=TABLE,
+        version=0,
+        passed=True,
+        rows=10,
+        ran_at="2036-01-01T00:00:00+00:00",
+        seconds=0.0,
+        outcomes=(outcome,),
+        skipped=(),
+        folder=home.root,
+    )
+    _keep_results(home.root, [result])
+    status, out, err = ran(home, capsys, "quality", "history", TABLE)
+    assert (status, "✗·" in out, "batch 0" in out) == (1, True, True), err
+    status, out, err = ran(home, capsys, "quality", "history", TABLE, "--json")
+    assert [row["kind"] for row in json.loads(out)] == ["batch", "manual"]

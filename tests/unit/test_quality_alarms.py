@@ -86,8 +86,9 @@ def test_rows_that_stay_in_a_table_do_not_ring_for_ever_as_suite_and_batches_tak
     assert (batch.by, batch.state) == ("batch", "broken")
 
 
-def test_backfill_is_no_news():
-    found = pa.Table.from_pylist([row(1, "held"), row(2, "broken", kind="backfill")])
+@pytest.mark.parametrize("kind", ["backfill", "manual"])
+def test_what_a_person_runs_is_no_news(kind):
+    found = pa.Table.from_pylist([row(1, "held"), row(2, "broken", kind=kind)])
     assert turns(found).to_pylist() == [row(1, "held")]
 
 
@@ -141,10 +142,10 @@ def test_freshness_is_due_by_time_also_where_nothing_comes_any_more():
     assert Schedule(every_s=60).due(waited_s=99, version=-1, judged_version=-1, by_clock=True) is None
 
 
-def judged(home, minute, outcome):
+def judged(home, minute, outcome, kind="batch"):
     result = CheckResult(check="set", outcome=outcome, action="warn", judged=10)
     at_ms = int((NOON + timedelta(minutes=minute)).timestamp() * 1000)
-    append(home, rows_of(Judged(kind="batch", at_ms=at_ms, table="a.b", job="j", batch=minute), [result]))
+    append(home, rows_of(Judged(kind=kind, at_ms=at_ms, table="a.b", job="j", batch=minute), [result]))
 
 
 def bell_of(home, deliver, way="command"):
@@ -169,6 +170,41 @@ def test_bell_rings_once_and_again_where_it_was_not_heard(tmp_path):
     judged(home, 30, "held")
     bell.look()
     assert heard == ["broken", "well"]
+
+
+def test_suite_by_hand_neither_rings_nor_ends_an_alarm(tmp_path):
+    home, heard = Home(tmp_path), []
+    bell = bell_of(home, lambda alarm: heard.append((alarm.by, alarm.state)))
+    judged(home, 0, "broken", kind="manual")
+    bell.look()
+    assert heard == []
+    judged(home, 1, "broken", kind="suite")
+    judged(home, 2, "held", kind="manual")
+    bell.look()
+    judged(home, 3, "held", kind="manual")
+    bell.look()
+    assert heard == [("suite", "broken")]
+
+
+def test_result_of_a_clock_that_was_ahead_is_no_news_once_its_time_has_come(tmp_path):
+    home, heard = Home(tmp_path), []
+    judged(home, 50, "broken")
+    judged(home, 20, "held")
+    bell_of(home, lambda alarm: heard.append(alarm.state)).look()
+    assert heard == []
+
+
+def test_bell_hears_what_comes_after_its_own_clock_was_set_back(tmp_path):
+    home, heard, hours = Home(tmp_path), [], [25]
+    bell = AlarmBell(
+        home, "way", lambda alarm: heard.append(alarm.state), lambda: NOON + timedelta(hours=hours[0])
+    )
+    judged(home, 25 * 60, "held")
+    bell.look()
+    hours[0] = 1
+    judged(home, 60, "broken")
+    bell.look()
+    assert heard == ["broken"]
 
 
 def test_results_of_a_clock_that_was_a_day_ahead_hide_no_later_ones(tmp_path):

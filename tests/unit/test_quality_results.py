@@ -16,14 +16,18 @@ from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.check_results import copy_results, record_stopped
 from headwater_streams.quality.check_result import CheckResult
 from headwater_streams.quality.results import (
+    RECORDED,
     RESULTS_TABLE,
+    SCHEMA,
     Judged,
     Mark,
     append,
     history,
     last_mark,
+    newest,
     opened_results,
     past_of,
+    past_of_suites,
     rows_of,
 )
 from headwater_streams.runtime.upkeep import Upkeep, tidy
@@ -266,3 +270,58 @@ def test_results_of_jobs_that_begin_at_once_are_all_there(home, attempt):
     with ThreadPoolExecutor(jobs) as pool:
         assert all(pool.map(appended, range(jobs)))
     assert history(home).num_rows == jobs
+
+
+def test_results_are_in_the_order_of_their_commits_whatever_the_clock_said(home):
+    for batch, outcome in enumerate(("broken", "held")):
+        judged = Judged(
+            kind="batch", at_ms=90_000_000 - batch * 86_400_000, table=TABLE, batch=batch, version=batch
+        )
+        append(home, rows_of(judged, [result(outcome=outcome)]))
+    assert [row["batch"] for row in history(home).to_pylist()] == [0, 1]
+    assert [row["outcome"] for row in newest(home, TABLE)] == ["held"]
+
+
+def test_table_of_results_from_before_they_were_numbered_is_read_and_added_to(home):
+    old = SCHEMA.remove(SCHEMA.get_field_index(RECORDED))
+    judged = Judged(kind="batch", at_ms=0, table=TABLE, job="departures", batch=0, version=7)
+    rows = [
+        {**row, "at": row["at"] + timedelta(hours=hours)}
+        for hours in (2, 1)
+        for row in rows_of(judged, [result(rows=float(hours))])
+    ]
+    write_deltalake(str(home.table(RESULTS_TABLE)), pa.Table.from_pylist(rows, schema=old))
+    assert [each.values["rows"] for each in past_of(home, "departures", "volume", 5)] == [1.0, 2.0]
+    assert newest(home, TABLE)[0]["values"] == [("rows", 2.0)]
+    append(home, rows_of(judged, [result(rows=3.0)]))  # of an earlier time than both
+    assert history(home)["recorded"].to_pylist() == [None, None, 1]
+    assert [dict(row)["rows"] for row in history(home)["values"].to_pylist()] == [1.0, 2.0, 3.0]
+    assert newest(home, TABLE)[0]["values"] == [("rows", 3.0)]
+
+
+def test_newest_is_what_ran_by_itself_and_what_a_person_ran_of_a_check_without(home):
+    for kind, version, outcome, check in (
+        ("suite", 5, "broken", "volume"),
+        ("manual", 3, "held", "volume"),
+        ("manual", 3, "held", "mine"),
+    ):
+        judged = Judged(kind=kind, at_ms=1000 * version, table=TABLE, version=version)
+        append(home, rows_of(judged, [result(check, outcome=outcome)]))
+    assert [(row["check"], row["kind"]) for row in newest(home, TABLE)] == [
+        ("mine", "manual"),
+        ("volume", "suite"),
+    ]
+
+
+def test_suite_is_compared_with_earlier_versions_each_once(home):
+    for kind, version, rows in (("suite", 2, 2.0), ("suite", 4, 4.0), ("manual", 1, 1.0), ("manual", 4, 5.0)):
+        judged = Judged(kind=kind, at_ms=1000, table=TABLE, version=version)
+        append(home, rows_of(judged, [result(rows=rows)]))
+    found = [
+        past_of_suites(home, TABLE, "volume", count, before) for count, before in ((9, 5), (2, 5), (9, 4))
+    ]
+    assert [[each.values["rows"] for each in past] for past in found] == [
+        [1.0, 2.0, 5.0],
+        [2.0, 5.0],
+        [1.0, 2.0],
+    ]

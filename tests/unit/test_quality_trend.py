@@ -46,6 +46,30 @@ def test_trend_is_that_of_each_check_and_knows_since_when_it_is_broken():
     assert broken.last.observed == "7 of 100 rows failed"
 
 
+def test_trend_is_in_the_order_in_which_results_were_recorded():
+    ahead, then, later = row(90, "broken", 9), row(31, "within", 1), row(32)
+    rows = [{**each, "recorded": n} for n, each in enumerate((row(30), ahead, then, later))]
+    for parts in ([rows], [rows[:2], rows[2:]], [rows[2:], rows[:2]], [rows[::-1]]):
+        (trend,) = trends_of([pa.Table.from_pylist(part, schema=SCHEMA) for part in parts])
+        assert (spark_line(trend), trend.last.at, trend.since) == ("·✗▁·", later["at"], None)
+
+
+def test_rows_that_were_recorded_together_are_in_the_order_of_the_tables_versions():
+    rows = [
+        {**row(minute, outcome), "version": v, "recorded": 7}
+        for minute, outcome, v in ((9, "broken", 1), (1, "held", 2))
+    ]
+    assert trends(rows)[0].since is None
+
+
+def test_what_a_person_ran_is_drawn_and_decides_only_of_checks_without_others():
+    rows = [row(0, "broken", 9), row(1, kind="manual"), row(2, "broken", 9), row(3, kind="manual")]
+    rows += [row(0, "broken", 9, check="mine", kind="manual")]
+    mine, both = trends(rows)
+    assert (spark_line(both), both.since, both.last.at) == ("✗·✗·", rows[0]["at"], rows[2]["at"])
+    assert (mine.since, mine.last.where) == (rows[0]["at"], "version 0, by hand")
+
+
 def test_line_shows_what_failed_and_where_it_broke():
     (trend,) = trends([row(0), row(1, "within", 1), row(2, "within", 2), row(3, "broken", 2)])
     assert spark_line(trend) == "·▄█✗"

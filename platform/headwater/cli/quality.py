@@ -86,8 +86,9 @@ def run(
 
     A table's job is looked for in the modules of ./jobs, then in the shipped
     ones. The table may be written meanwhile. What is found is kept, in place of
-    what was found of that version before. Exit status 0: passed, 1: failed,
-    2: the question was wrong.
+    what was found of that version before. It rings no alarm and ends none: the
+    exit status says what was found, 0: passed, 1: failed, 2: the question was
+    wrong.
 
     \b
     Examples:
@@ -254,7 +255,8 @@ def history(
 
     A dot is a result that held, a bar has the share of rows that failed, and a cross is broken. Of a job that keeps
     state, checks of what comes in are judged of its ingest table, which is shown with its own. All results are rows of
-    quality.results. Exit status 0: the newest result of each holds, 1: one is broken.
+    quality.results. Exit status 0: the newest result of each holds, 1: one is broken. What `quality run` found is
+    drawn, too, but decides only of checks that nothing else judges.
 
     \b
     Examples:
@@ -522,7 +524,7 @@ def _keep_results(home: Path, results: "Sequence[SuiteResult]") -> None:
     from headwater_streams.storage.home import Home
 
     for result in results:
-        keep_result(Home(home), result)
+        keep_result(Home(home), result, by_hand=True)
 
 
 def _print_result(result: "SuiteResult") -> None:

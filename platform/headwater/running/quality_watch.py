@@ -158,8 +158,10 @@ class AlarmBell:
 
         from headwater_streams.quality.results import history
 
+        # A clock that was set back would not come by results until it is where it was.
+        self._since = min(self._since, self._now() - _OUT_OF_ORDER)
         found = history(self._home, since=self._since, columns=_COLUMNS)
-        # Results of a clock that was ahead, and was set right, would count as the newest until that time.
+        # Results of a clock that is ahead of this one are left for when it is their time.
         found = found.filter(
             pc.less_equal(found["at"], pa.scalar(self._now() + _OUT_OF_ORDER, found["at"].type))
         )
@@ -173,7 +175,7 @@ class AlarmBell:
             state = state.after(alarm)
             self._keep(state)
         if found.num_rows:
-            self._since = max(self._since, found["at"][-1].as_py() - _OUT_OF_ORDER)
+            self._since = max(self._since, pc.max(found["at"]).as_py() - _OUT_OF_ORDER)
         return True
 
     def _keep(self, state: AlarmState) -> None:

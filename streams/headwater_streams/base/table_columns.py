@@ -111,8 +111,8 @@ RESULTS_DESCRIPTIONS: Mapping[str, str] = {
     "check": "The check, or the expectation of a suite.",
     "outcome": "`held`, `within` or `broken`.",
     "action": "What the check does: `quarantine`, `drop`, `fail` or `warn`.",
-    "kind": "What was judged: a `batch` that was committed, one that a check `stopped`, a version by a `suite`, or the "
-    "rows of a `backfill`.",
+    "kind": "What was judged: a `batch` that was committed, one that a check `stopped`, a version by a `suite`, one "
+    "by `manual`, which is `headwater quality run`, or the rows of a `backfill`.",
     "generation": "The job's generation.",
     "batch": "The batch.",
     "version": "The version of the table that has the batch, or that was judged.",
@@ -122,6 +122,7 @@ RESULTS_DESCRIPTIONS: Mapping[str, str] = {
     "values": "What a rule measured, for later batches to be compared with.",
     "sample": "Some of the rows that failed: `TOPIC:PARTITION:OFFSET`, a key, or in a suite the row as JSON.",
     "ranges": "The offsets that the batch read; the end is exclusive.",
+    "recorded": "Grows in the order in which results were recorded, whatever the clock said.",
 }
 """Of `quality.results`."""
 

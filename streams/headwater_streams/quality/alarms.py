@@ -140,9 +140,9 @@ class Alarm:
 
 
 def turns(found: pa.Table) -> pa.Table:
-    """Of results in order of time those that can be news: the newest of each check, and the one in which it became what
-    it is. Those of backfills are none, as whoever runs one is told."""
-    found = found.filter(pc.not_equal(found["kind"], "backfill"))
+    """Of results in order those that can be news: the newest of each check, and the one in which it became what it is.
+    Those of backfills and of suites that a person ran are none, as whoever runs one is told."""
+    found = found.filter(pc.invert(pc.is_in(found["kind"], pa.array(["backfill", "manual"]))))
     if not found.num_rows:
         return found
     by_suite = pc.cast(pc.equal(found["kind"], "suite"), pa.string())
@@ -164,7 +164,7 @@ def alarms(state: AlarmState, rows: Iterable[Mapping[str, Any]]) -> list[Alarm]:
 
     Args:
         state: What was said last.
-        rows: Rows of `quality.results` in order of time, those since the last look at least, or the `turns` of these.
+        rows: Rows of `quality.results` in order, those since the last look at least, or the `turns` of these.
     """
     said = {(each.table, each.check, each.by): each.since for each in state.broken}
     newest: dict[tuple[str, str, By], Mapping[str, Any]] = {}

@@ -4,6 +4,11 @@ A batch's results stand in its ledger entry, and so are committed with the batch
 them from there right after the commit, by a mark of the table, so that a copy that was cut short goes on where it was.
 The results of a batch that a check stopped have no commit to stand in; they are written when they are not those that
 were written of it last, however often it is tried. A suite adds a row for each of its expectations.
+
+Rows are in the order in which they were recorded: a clock that was ahead, and was set right, would have its results
+count as the newest. `recorded` is the version of the table that the rows came with, or one a little before it, as
+others may append meanwhile; rows of one append are of one table, by whose version they are in order. Tables from before
+there was this column get it with the next append; what they have is in order of time, before all others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +19,8 @@ from functools import reduce
 from operator import and_
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -29,7 +36,7 @@ from headwater_streams.storage.delta_rows import dataset_of, require_table
 from headwater_streams.storage.home import Home
 
 RESULTS_TABLE = "quality.results"
-Kind = Literal["batch", "stopped", "suite", "backfill"]
+Kind = Literal["batch", "stopped", "suite", "manual", "backfill"]
 _RANGE = pa.struct(
     [("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
 )
@@ -51,8 +58,12 @@ SCHEMA = pa.schema(
         ("values", pa.map_(pa.string(), pa.float64())),
         ("sample", pa.list_(pa.string())),
         ("ranges", pa.list_(_RANGE)),
+        ("recorded", pa.int64()),
     ]
 )
+RECORDED = "recorded"
+ORDER = (RECORDED, "version", "at")
+"""The columns that rows are in order by."""
 _TRIES = 8
 _ROWS_OF_A_PART = 500_000
 
@@ -62,7 +73,8 @@ class Judged:
     """What was judged.
 
     Attributes:
-        kind: A batch that was committed, one that a check stopped, a suite over a version of a table, or a backfill.
+        kind: A batch that was committed, one that a check stopped, a suite over a version of a table that ran by
+            itself, one that a person ran, or a backfill.
         at_ms: When.
         table: The table, `schema.name`.
         job: The job; None where none is known.
@@ -130,12 +142,17 @@ class Mark:
 
 
 def place_of(row: Mapping[str, Any]) -> str:
-    """What a row of the table judged: `batch 7`, `batch 7, stopped`, `version 12`, or `version 12, a backfill`."""
+    """What a row of the table judged: `batch 7`, `batch 7, stopped`, `version 12`, or `version 12, a backfill`.
+
+    What a person ran is `version 12, by hand`.
+    """
     if row["kind"] == "batch":
         return f"batch {row['batch']}"
     if row["kind"] == "stopped":
         return f"batch {row['batch']}, stopped"
-    return f"version {row['version']}" + (", a backfill" if row["kind"] == "backfill" else "")
+    return f"version {row['version']}" + {"backfill": ", a backfill", "manual": ", by hand"}.get(
+        row["kind"], ""
+    )
 
 
 def opened_results(home: Home) -> DeltaTable | None:
@@ -158,7 +175,7 @@ def append(
     path = home.table(RESULTS_TABLE)
     if opened is None:
         require_table(path, SCHEMA)
-    data = pa.Table.from_pylist(list(rows), schema=SCHEMA)
+    made = pa.Table.from_pylist(list(rows), schema=SCHEMA)
     numbers = {} if mark is None else {mark.name: mark.after, **mark.others}
     marks = [Transaction(name, number) for name, number in numbers.items()]
     for attempt in range(_TRIES):
@@ -166,9 +183,16 @@ def append(
             opened = opened_table(path)
         if mark is not None and last_mark(opened, mark.name) != mark.before:
             return False
+        data = made.set_column(
+            SCHEMA.get_field_index(RECORDED), RECORDED, pa.repeat(pa.scalar(opened.version() + 1), len(rows))
+        )
         try:
             write_deltalake(
-                opened, data, mode="append", commit_properties=CommitProperties(app_transactions=marks)
+                opened,
+                data,
+                mode="append",
+                schema_mode=None if _has_order(opened) else "merge",
+                commit_properties=CommitProperties(app_transactions=marks),
             )
         except CommitFailedError:
             # Another process wrote under the same name: whether it wrote these rows is looked up anew.
@@ -177,6 +201,10 @@ def append(
             continue
         return True
     return False
+
+
+def _has_order(opened: DeltaTable) -> bool:
+    return any(field.name == RECORDED for field in opened.schema().fields)
 
 
 def last_mark(opened: DeltaTable | None, name: str) -> int:
@@ -195,10 +223,31 @@ def history(
     since: datetime | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The rows that match, oldest first; none where nothing was judged yet."""
-    names = None if columns is None else list(dict.fromkeys([*columns, "at"]))
-    found = _read(home, {"job": job, "table": table, "check": check, "kind": kind}, since, names)
-    return found.sort_by("at")
+    """The rows that match, the first to be recorded first; none where nothing was judged yet."""
+    names = None if columns is None else list(dict.fromkeys([*columns, *ORDER]))
+    return _read(home, {"job": job, "table": table, "check": check, "kind": kind}, since, names)
+
+
+def order_of(found: pa.Table) -> npt.NDArray[np.int64]:
+    """A number for each row, by which they are in order."""
+    at = np.asarray(found["at"].cast(pa.int64()))
+    recorded = found[RECORDED]
+    if recorded.null_count == len(recorded):
+        return at
+    # All times, of rows without a number, are below these: the years 1 to 9999 are 58 bits of microseconds.
+    within = np.asarray(found["version"].fill_null(0))
+    numbered = np.asarray(recorded.fill_null(0)) << 31 | within
+    return np.where(np.asarray(recorded.is_valid()), numbered + (1 << 62), at)
+
+
+def ran_by_itself(found: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which rows say how a check is: what a person ran may be of any version, and of a check that nobody else has."""
+    kinds = found["kind"]
+    encoded = kinds if pa.types.is_dictionary(kinds.type) else kinds.dictionary_encode()
+    whole = encoded.unify_dictionaries().combine_chunks()
+    itself = np.array([name != "manual" for name in whole.dictionary.to_pylist()], dtype=np.bool_)
+    result: npt.NDArray[np.bool_] = itself[np.asarray(whole.indices)]
+    return result
 
 
 def for_trends(
@@ -228,15 +277,22 @@ def for_trends(
 
 
 def newest(home: Home, table: str) -> list[dict[str, Any]]:
-    """The newest row of each check of a table, by the checks' names."""
-    last: dict[str, datetime] = {}
-    for part in for_trends(home, ["check", "at"], table=table):
-        for each in part.unify_dictionaries().group_by("check").aggregate([("at", "max")]).to_pylist():
-            last[each["check"]] = max(each["at_max"], last.get(each["check"], each["at_max"]))
+    """The newest row of each check of a table, by the checks' names; what a person ran, of one that has no others."""
+    last: dict[str, tuple[tuple[bool, int], datetime]] = {}
+    for part in for_trends(home, ["check", "kind", *ORDER], table=table):
+        itself, keys = ran_by_itself(part), order_of(part)
+        order = np.lexsort((keys, itself))
+        encoded = part["check"].unify_dictionaries().combine_chunks()
+        codes, places = np.unique(np.asarray(encoded.indices)[order][::-1], return_index=True)
+        for code, place in zip(codes, order[::-1][places], strict=True):
+            check, key = encoded.dictionary[int(code)].as_py(), (bool(itself[place]), int(keys[place]))
+            if check not in last or key > last[check][0]:
+                last[check] = key, part["at"][int(place)].as_py()
     if not last:
         return []
-    found = history(home, table=table, since=min(last.values())).to_pylist()
-    return [row for _, row in sorted({row["check"]: row for row in found}.items())]
+    found = history(home, table=table, since=min(at for _, at in last.values()))
+    rows = found.take(np.argsort(ran_by_itself(found), kind="stable")).to_pylist()
+    return [row for _, row in sorted({row["check"]: row for row in rows}.items())]
 
 
 def _read(
@@ -249,7 +305,8 @@ def _read(
         if found is None:
             return SCHEMA.empty_table()
         names = None if columns is None else list(columns)
-        return found.to_table(columns=names, filter=_matching(wanted, since))
+        rows = found.to_table(columns=names, filter=_matching(wanted, since))
+    return rows.take(np.argsort(order_of(rows), kind="stable"))
 
 
 @contextmanager
@@ -260,7 +317,10 @@ def _reading(home: Home, dictionaries: Sequence[str] = ()) -> Iterator[ds.Datase
         yield None
         return
     with reading(path):
-        yield dataset_of(path, dictionaries=dictionaries)
+        rows = dataset_of(path, dictionaries=dictionaries)
+        if RECORDED not in rows.schema.names:
+            rows = rows.replace_schema(rows.schema.append(SCHEMA.field(RECORDED)))
+        yield rows
 
 
 def _matching(
@@ -287,9 +347,10 @@ def last_stopped(home: Home, job: str, generation: int, batch: int) -> list[dict
 def past_of(
     home: Home, job: str, check: str, count: int | None, *, after_ms: int | None = None
 ) -> list[Past]:
-    """What a check measured of the last batches that were committed, so many or all, oldest first; or after a time."""
-    since = _just_after(after_ms)
-    return _last(history(home, job=job, check=check, kind="batch", since=since, columns=["values"]), count)
+    """What a check measured of the last batches that were committed, so many or all, by their time, oldest first; or
+    after a time."""
+    found = history(home, job=job, check=check, kind="batch", since=_just_after(after_ms), columns=["values"])
+    return _last(found.sort_by("at"), count)
 
 
 def _just_after(ms: int | None) -> datetime | None:
@@ -299,16 +360,22 @@ def _just_after(ms: int | None) -> datetime | None:
 def past_since(home: Home, job: str, checks: Sequence[str], after_ms: int | None) -> dict[str, list[Past]]:
     """What checks of a job measured of the batches after a time, or of all, by the checks' names, oldest first."""
     wanted = {"job": job, "check": checks, "kind": "batch"}
-    found = _read(home, wanted, _just_after(after_ms), ["at", "check", "values"]).sort_by("at")
+    found = _read(home, wanted, _just_after(after_ms), ["check", "values", *ORDER]).sort_by("at")
     result: dict[str, list[Past]] = {}
     for name, past in zip(found["check"].to_pylist(), _last(found, None), strict=True):
         result.setdefault(name, []).append(past)
     return result
 
 
-def past_of_suites(home: Home, table: str, check: str, count: int) -> list[Past]:
-    """What a check measured of the last versions of a table that a suite judged, oldest first."""
-    return _last(history(home, table=table, check=check, kind="suite", columns=["values"]), count)
+def past_of_suites(home: Home, table: str, check: str, count: int, before: int) -> list[Past]:
+    """What a check measured of the last versions of a table before one that a suite judged, oldest first; of each once,
+    however often it was judged."""
+    found = _read(
+        home, {"table": table, "check": check, "kind": ("suite", "manual")}, None, ["values", *ORDER]
+    )
+    found = found.filter(pc.less(found["version"], before))
+    _, places = np.unique(np.asarray(found["version"])[::-1], return_index=True)
+    return _last(found.take(found.num_rows - 1 - places), count)
 
 
 def _last(found: pa.Table, count: int | None) -> list[Past]:

@@ -1,12 +1,12 @@
 """Verdicts of ready-made rules over a table at rest: those that are no condition in SQL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater_streams.base.names import quoted
-from headwater_streams.base.rule import Judgement, KeysRule, MeasuredRule, Values
+from headwater_streams.base.rule import Judgement, KeysRule, MeasuredRule, Past, Values
 from headwater_streams.quality.rules.keys import judged_keys
 from headwater_streams.quality.rules.schema import Columns
 from headwater_streams.quality.suite import SqlExpectation, Verdict
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 def judged_by_rules(
-    frame: "DataFrame", expected: Sequence[SqlExpectation], home: Home, table: str, now_ms: int
+    frame: "DataFrame",
+    expected: Sequence[SqlExpectation],
+    home: Home,
+    *,
+    table: str,
+    version: int,
+    now_ms: int,
 ) -> tuple[SqlExpectation, ...]:
     """Expectations with the verdicts of their rules; those without one as they are.
 
@@ -29,10 +35,17 @@ def judged_by_rules(
         expected: The expectations.
         home: The home.
         table: The table.
+        version: The version.
         now_ms: The time.
     """
     values = _measured(frame, {each.name: each.rule for each in expected})
-    return tuple(_judged(frame, each, home, table, now_ms, values.get(each.name, {})) for each in expected)
+
+    def before(check: str, count: int) -> Sequence[Past]:
+        from headwater_streams.quality.results import past_of_suites
+
+        return past_of_suites(home, table, check, count, version) if count else ()
+
+    return tuple(_judged(frame, each, home, before, now_ms, values.get(each.name, {})) for each in expected)
 
 
 def _measured(frame: "DataFrame", rules: Mapping[str, Any]) -> dict[str, Values]:
@@ -49,7 +62,12 @@ def _measured(frame: "DataFrame", rules: Mapping[str, Any]) -> dict[str, Values]
 
 
 def _judged(
-    frame: "DataFrame", expected: SqlExpectation, home: Home, table: str, now_ms: int, values: Values
+    frame: "DataFrame",
+    expected: SqlExpectation,
+    home: Home,
+    before: Callable[[str, int], Sequence[Past]],
+    now_ms: int,
+    values: Values,
 ) -> SqlExpectation:
     rule = expected.rule
 
@@ -61,11 +79,7 @@ def _judged(
         return other_keys(path, rule)
 
     if isinstance(rule, MeasuredRule):
-        from headwater_streams.quality.results import past_of_suites
-
-        count = rule.remembers
-        before = past_of_suites(home, table, expected.name, count) if count else []
-        judgement = rule.judge_table(values, before, now_ms)
+        judgement = rule.judge_table(values, before(expected.name, rule.remembers), now_ms)
     elif isinstance(rule, KeysRule):
         judgement = judged_keys(rule, frame.select(*map(quoted, rule.columns)).toArrow(), others)
     elif isinstance(rule, Columns):

@@ -90,7 +90,7 @@ def judge_by_clock(spark: "SparkSession", home: Path, table: str, checks: Sequen
         expected, _ = expectations_for(mine, (), ())
         applicable, _ = _applicable(frame, expected, mine)
         now_ms = int(now.timestamp() * 1000)
-        found = judged_by_rules(frame, applicable, place, table, now_ms)
+        found = judged_by_rules(frame, applicable, place, table=table, version=version, now_ms=now_ms)
         rows = frame.count()
     by_name = {check.name: check for check in mine}
     results = [
@@ -132,7 +132,7 @@ def _judged(
     expected, unknown = _applicable(frame, expected, checks)
     skipped += unknown
     now_ms = int(ran_at.timestamp() * 1000)
-    expected = judged_by_rules(frame, expected, Home(home), table, now_ms)
+    expected = judged_by_rules(frame, expected, Home(home), table=table, version=pinned, now_ms=now_ms)
     own = _own_expectations(extra)
     if not expected and not own:
         raise SuiteError(

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater_streams.base.plural import quantity
-from headwater_streams.quality.results import place_of
+from headwater_streams.quality.results import ORDER, order_of, place_of, ran_by_itself
 
-COLUMNS = ("at", "table", "check", "outcome", "kind", "batch", "version", "judged", "failed", "observed")
+COLUMNS = ("table", "check", "outcome", "kind", "batch", "judged", "failed", "observed", *ORDER)
 """The columns of `quality.results` that trends are made of."""
 _BARS = "▁▂▃▄▅▆▇█"
 _HELD, _BROKEN = "·", "✗"
@@ -67,9 +67,9 @@ class Trend:
     Attributes:
         table: The table.
         check: The check.
-        cells: Its results, oldest first.
-        last: The newest of them.
-        since: Since when it has been broken without a break; None where it holds now.
+        cells: Its results, the first to be recorded first.
+        last: The newest of them; what a person ran, where there are no others.
+        since: Since when it has been broken without a break, by the same; None where it holds now.
     """
 
     table: str
@@ -101,7 +101,7 @@ def trends(found: Iterable[pa.Table], cells: int = _IN_PAGE) -> list[Trend]:
         for key, piece in _pieces(part):
             pieces.setdefault(key, []).append(piece)
     return [
-        _trend(table, check, sorted(mine, key=lambda piece: piece.at[0]), cells)
+        _trend(table, check, sorted(mine, key=lambda piece: int(piece.keys[0])), cells)
         for (table, check), mine in sorted(pieces.items())
     ]
 
@@ -144,12 +144,15 @@ def page(found: Sequence[Trend], title: str) -> str:
 
 @dataclass(frozen=True)
 class _Piece:
-    """The results of one check in one part: their times in order, the shares that failed, which are broken, the newest
-    row in full."""
+    """The results of one check in one part, in order: by what they are, their times, the shares that failed, which are
+    broken, which ran by themselves; and the newest row in full, with its place among those of other pieces."""
 
+    keys: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     shares: npt.NDArray[np.float64]
     broken: npt.NDArray[np.bool_]
+    itself: npt.NDArray[np.bool_]
+    place: tuple[bool, int]
     last: dict[str, Any]
 
 
@@ -157,40 +160,55 @@ def _pieces(part: pa.Table) -> Iterator[tuple[tuple[str, str], _Piece]]:
     """The pieces of a part by table and check."""
     if not part.num_rows:
         return
-    at = np.asarray(part["at"].cast(pa.int64()))
+    at, keys, itself = np.asarray(part["at"].cast(pa.int64())), order_of(part), ran_by_itself(part)
     judged = np.maximum(np.asarray(part["judged"].fill_null(0)), 1)
     shares = np.asarray(part["failed"].fill_null(0)) / judged
     (tables, table_names), (checks, check_names) = _codes(part["table"]), _codes(part["check"])
     outcomes, outcome_names = _codes(part["outcome"])
     broken = np.array([text == "broken" for text in outcome_names])[outcomes]
     groups = tables * len(check_names) + checks
-    # Small numbers are sorted by counting them; rows are written in the order of time, and mostly stay in it.
+    # Small numbers are sorted by counting them; rows are written in order, and mostly stay in it.
     small = len(table_names) * len(check_names) < np.iinfo(np.int16).max
     order = np.argsort(groups.astype(np.int16) if small else groups, kind="stable")
     sizes = np.bincount(groups)
     for mine in np.split(order, np.cumsum(sizes[sizes > 0])[:-1]):
-        times = at[mine]
-        if np.any(times[1:] < times[:-1]):
-            mine = mine[np.argsort(times, kind="stable")]
-            times = at[mine]
-        table, check = divmod(int(groups[mine[0]]), len(check_names))
-        last = part.slice(int(mine[-1]), 1).to_pylist()[0]
-        yield (table_names[table], check_names[check]), _Piece(times, shares[mine], broken[mine], last)
+        mine_keys = keys[mine]
+        if np.any(mine_keys[1:] < mine_keys[:-1]):
+            mine = mine[np.argsort(mine_keys, kind="stable")]
+            mine_keys = keys[mine]
+        by_itself = itself[mine]
+        newest = int(mine[np.flatnonzero(by_itself)[-1] if by_itself.any() else -1])
+        table, check = divmod(int(groups[newest]), len(check_names))
+        yield (
+            (table_names[table], check_names[check]),
+            _Piece(
+                keys=mine_keys,
+                at=at[mine],
+                shares=shares[mine],
+                broken=broken[mine],
+                itself=by_itself,
+                place=(bool(itself[newest]), int(keys[newest])),
+                last=part.slice(newest, 1).to_pylist()[0],
+            ),
+        )
 
 
 def _trend(table: str, check: str, pieces: Sequence[_Piece], most: int) -> Trend:
+    keys = np.concatenate([piece.keys for piece in pieces])
     at = np.concatenate([piece.at for piece in pieces])
     shares = np.concatenate([piece.shares for piece in pieces])
     broken = np.concatenate([piece.broken for piece in pieces])
-    if np.any(at[1:] < at[:-1]):
-        order = np.argsort(at, kind="stable")
-        at, shares, broken = at[order], shares[order], broken[order]
+    itself = np.concatenate([piece.itself for piece in pieces])
+    if np.any(keys[1:] < keys[:-1]):
+        order = np.argsort(keys, kind="stable")
+        at, shares, broken, itself = at[order], shares[order], broken[order], itself[order]
+    decides = itself if itself.any() else ~itself
     return Trend(
         table=table,
         check=check,
         cells=_cells(at, shares, broken, most),
-        last=_last(max((piece.last for piece in reversed(pieces)), key=lambda row: row["at"])),
-        since=_broken_since(at, broken),
+        last=_last(max(reversed(pieces), key=lambda piece: piece.place).last),
+        since=_broken_since(at[decides], broken[decides]),
     )
 
 
