@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from deltalake import CommitProperties, write_deltalake
 from headwater.cli import main
 from headwater.config.settings import LineageSettings
 from headwater.errors import UsageError, UserError
+from headwater.running import lineage
 from headwater.running.lineage import HttpDestination, LineageSender, LineageThread, destination_of
 from headwater_streams.base.ledger_entry import LedgerEntry, SourceRange
 from headwater_streams.base.made_of import CHOSEN
@@ -271,6 +274,10 @@ def test_untold_runs_are_whole_and_end_at_the_first_that_is_not_over(home: Home)
     assert [*untold_runs(table, 3, 1, apart[0].start_ms)] == []
 
 
+HANGS, GOES = 1, 2
+"""Of a receiver that does not answer within a client's patience, or ends the connection."""
+
+
 class Receiver:
     """A receiver that keeps what it is sent, and answers with a status."""
 
@@ -279,16 +286,23 @@ class Receiver:
         self.headers: list[Mapping[str, str]] = []
         self.paths: list[str] = []
         self.status = 201
+        self.fails_at: Callable[[Event], bool] = lambda _: False
+        self.failure = 500
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if receiver.status < 300:
-                    receiver.events.append(json.loads(body))
+                event = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 receiver.headers.append(dict(self.headers))
                 receiver.paths.append(self.path)
-                self.send_response(receiver.status)
+                status = receiver.failure if receiver.fails_at(event) else receiver.status
+                if status == HANGS:
+                    time.sleep(0.4)
+                if status in (HANGS, GOES):
+                    return
+                if status < 300:
+                    receiver.events.append(event)
+                self.send_response(status)
                 if receiver.status // 100 == 3:
                     self.send_header("Location", "https://elsewhere/x")
                 self.end_headers()
@@ -296,7 +310,7 @@ class Receiver:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -309,10 +323,11 @@ def receiver() -> Iterator[Receiver]:
     started.server.server_close()
 
 
-def write(home: Home, batch: int, start: int, end: int) -> None:
+def write(home: Home, batch: int, start: int, end: int, table: str = TABLE) -> None:
     rows = pa.table({"carrier": ["UA"] * (end - start), "_offset": list(range(start, end))})
-    told = CommitProperties(custom_metadata={"userMetadata": entry(batch, start, end).to_json()})
-    write_deltalake(str(home.table(TABLE)), rows, mode="append", commit_properties=told)
+    of_it = replace(entry(batch, start, end), table=table)
+    told = CommitProperties(custom_metadata={"userMetadata": of_it.to_json()})
+    write_deltalake(str(home.table(table)), rows, mode="append", commit_properties=told)
 
 
 @pytest.fixture
@@ -368,6 +383,145 @@ def test_lineage_that_a_receiver_takes_for_wrong_is_left_out_and_holds_up_nothin
     receiver.status = 201
     write(home, 1, 3, 5)
     assert sender(home, receiver.url).send(finished=False) == 1
+
+
+def version_in(event: Event) -> int:
+    """Of the table that an event tells of; -1 for one that tells of the beginning."""
+    return int(event["outputs"][0]["facets"]["version"]["datasetVersion"]) if event["outputs"] else -1
+
+
+def table_of(event: Event) -> str:
+    return str(event["outputs"][0]["name"])
+
+
+def versions_in(receiver: Receiver) -> list[int]:
+    """What a receiver has of a table, each once, in the order in which it came last."""
+    came = [version_in(each) for each in receiver.events]
+    return sorted({*came} - {-1}, key=lambda each: len(came) - came[::-1].index(each))
+
+
+@pytest.fixture
+def each_commit(
+    home: Home, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], LineageSender]:
+    """Senders by which each commit is a run of its own, and which try again at once."""
+    monkeypatch.setattr(lineage, "_TRIES_S", (0.0,) * len(lineage._TRIES_S))
+
+    def new() -> LineageSender:
+        made = LineageSender(
+            home.root, LineageSettings(to=receiver.url, timeout_s=Decimal("0.2")), {"": "h:1"}
+        )
+        made._place = replace(PLACE, period_ms=1)
+        return made
+
+    return new
+
+
+@pytest.mark.parametrize("failure", [500, 503, HANGS, GOES])
+def test_lineage_at_which_a_receiver_fails_is_left_out_once_it_takes_others(
+    home: Home, receiver: Receiver, each_commit: Callable[[], LineageSender], failure: int
+) -> None:
+    receiver.fails_at, receiver.failure = lambda event: version_in(event) == 0, failure
+    with pytest.raises(UserError, match=str(failure) if failure > GOES else "answers"):
+        each_commit().send(finished=False)  # there is no other yet, so the receiver may be why
+    write(home, 1, 3, 5)
+    write(home, 2, 5, 6)
+    some = each_commit()  # a new process
+
+    assert some.send(finished=False) == 3
+    assert versions_in(receiver) == [1, 2]
+    (said,) = some.refused
+    assert said.startswith("gold.delays, up to version 0, is left out: ")
+    assert said.endswith("6 times, and took others meanwhile")
+    assert each_commit().send(finished=False) == 0
+
+
+def test_lineage_at_which_a_receiver_fails_holds_up_no_other_table(
+    home: Home, receiver: Receiver, each_commit: Callable[[], LineageSender]
+) -> None:
+    for table in ("gold.a", "gold.z"):
+        write(home, 0, 0, 3, table)
+    receiver.fails_at = lambda event: version_in(event) == 0 and not table_of(event).endswith("z")
+    some = each_commit()
+
+    assert some.send(finished=False) == 3
+    assert [each.split(",")[0] for each in some.refused] == ["gold.a", "gold.delays"]
+    assert {table_of(each) for each in receiver.events if each["outputs"]} == {"/data/tables/gold/z"}
+
+
+def test_lineage_at_which_a_receiver_failed_for_a_time_is_told_in_order(
+    home: Home, receiver: Receiver, each_commit: Callable[[], LineageSender]
+) -> None:
+    for batch in range(1, 4):
+        write(home, batch, 3 * batch, 3 * batch + 3)
+    failures = iter([True] * 4)
+    receiver.fails_at = lambda event: version_in(event) == 0 and next(failures, False)
+    some = each_commit()
+
+    assert some.send(finished=False) == 4
+    assert (versions_in(receiver), some.refused) == ([0, 1, 2, 3], [])
+
+
+def test_lineage_of_a_receiver_that_fails_at_all_waits_however_long(
+    home: Home, receiver: Receiver, each_commit: Callable[[], LineageSender]
+) -> None:
+    receiver.fails_at = lambda _: True
+    some = each_commit()
+    for minute in range(1, 61):
+        if minute % 10 == 0:
+            write(home, minute // 10, minute, minute + 1)
+        for _ in range(12):
+            with pytest.raises(UserError, match="refused an event with 500"):
+                some.send(finished=False)
+    sent_a_pass = len(receiver.paths) / 720
+    receiver.fails_at = lambda event: version_in(event) == 2  # it is well, and there is a bad one, too
+
+    assert each_commit().send(finished=False) == 7
+    assert versions_in(receiver) == [0, 1, 3, 4, 5, 6]
+    assert sent_a_pass < 4, "it is not plagued while it is not well"
+
+
+def test_lineage_of_many_events_in_a_row_at_which_a_receiver_fails_is_left_out(
+    home: Home, receiver: Receiver, each_commit: Callable[[], LineageSender]
+) -> None:
+    for batch in range(1, 6):
+        write(home, batch, 3 * batch, 3 * batch + 3)
+    receiver.fails_at = lambda event: version_in(event) in (0, 1, 2)
+    some = each_commit()
+
+    assert some.send(finished=False) == 6
+    assert (versions_in(receiver), len(some.refused)) == ([3, 4, 5], 3)
+
+
+def test_lineage_of_a_receiver_that_goes_away_while_an_event_is_tried_again_waits(
+    home: Home, receiver: Receiver, each_commit: Callable[[], LineageSender]
+) -> None:
+    write(home, 1, 3, 5)
+    taken = iter([True])
+    receiver.fails_at = lambda event: (
+        version_in(event) == 0 or (version_in(event) == 1 and not next(taken, False))
+    )
+    some = each_commit()
+    with pytest.raises(UserError, match="refused an event with 500"):
+        some.send(finished=False)
+    receiver.fails_at = lambda _: False
+
+    assert (some.send(finished=False), some.refused) == (2, [])
+    assert versions_in(receiver) == [0, 1]
+
+
+def test_lineage_that_is_tried_again_does_not_hold_up_the_end_of_jobs(
+    home: Home, receiver: Receiver, each_commit: Callable[[], LineageSender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, 1, 3, 5)
+    receiver.fails_at = lambda event: version_in(event) == 0
+    some = each_commit()
+    monkeypatch.setattr(lineage, "_TRIES_S", (3600.0,))
+    until_s = time.monotonic() + 0.5
+
+    assert some.send(finished=False, is_over=lambda: time.monotonic() > until_s) == 0
+    assert time.monotonic() < until_s + 5
+    assert some.refused == []
 
 
 def test_lineage_of_a_table_that_was_made_again_is_new(home: Home, receiver: Receiver) -> None:

@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
@@ -29,7 +31,7 @@ from headwater.running.clusters import Clusters
 from headwater.running.posting import poster
 from headwater_streams.ledger.known_columns import known_columns
 from headwater_streams.ledger.openlineage import Columns, Event, Place, events_of
-from headwater_streams.ledger.sent_lineage import remember_sent, sent_lineage, untold_runs
+from headwater_streams.ledger.sent_lineage import SentLineage, remember_sent, sent_lineage, untold_runs
 from headwater_streams.storage.damage import DamagedFileError
 from headwater_streams.storage.delta_rows import dataset_of
 from headwater_streams.storage.files import locked
@@ -40,6 +42,12 @@ _OWN_SCHEMA, _LOCK = "headwater.", "lineage.lock"
 _TICK_S, _LAST_S = 5.0, 5.0
 _FOR_GOOD = (400, 413, 422)
 """The statuses of an event that is wrong, or too large: it would be refused again, and hold up all behind it."""
+_SERVERS_FAULT = 500
+"""From here on statuses leave open what is at fault: Marquez has 500 for an event that it cannot store, too."""
+_TRIES_S = (0.3, 0.6, 1.2, 2.4, 4.8)
+"""The pauses before an event is sent again: as many, and as long, as OpenLineage's own client in Python has."""
+_BEHIND = 64
+"""So far behind a run at which the receiver fails another is looked for that it takes."""
 _MOVED = (301, 302, 303, 307, 308)
 
 
@@ -51,12 +59,17 @@ class Destination(Protocol):
 
         Raises:
             RefusedEventError: The receiver takes them for wrong, and would again.
+            FailedEventError: It failed, or did not answer: they may be why, or it is not well.
             UserError: They did not arrive.
         """
 
 
 class RefusedEventError(UserError):
     """A receiver does not want an event, however often it is sent."""
+
+
+class FailedEventError(UserError):
+    """A receiver fails at an event: the event is why, or the receiver would fail at any."""
 
 
 class FileDestination:
@@ -111,13 +124,17 @@ class HttpDestination:
                 if error.code in _MOVED:
                     hint = f": it is at {error.headers.get('Location', 'another address')}, which lineage.to is to name"
                 kind = RefusedEventError if error.code in _FOR_GOOD else UserError
+                kind = FailedEventError if error.code >= _SERVERS_FAULT else kind
                 raise kind(
                     f"the receiver of lineage at {self._url} refused an event with {error.code}{hint}"
                     + (f" ({text})" if text else "")
                 ) from error
             except (OSError, HTTPException) as error:  # URLError and time-outs are OSErrors
                 cause = getattr(error, "reason", error)
-                raise UserError(f"no receiver of lineage answers at {self._url} ({cause})") from error
+                refused = isinstance(cause, ConnectionRefusedError)
+                is_away = refused or (isinstance(error, URLError) and not isinstance(cause, ConnectionError))
+                kind = UserError if is_away else FailedEventError
+                raise kind(f"no receiver of lineage answers at {self._url} ({cause})") from error
 
 
 def destination_of(settings: LineageSettings) -> Destination:
@@ -143,6 +160,25 @@ def destination_of(settings: LineageSettings) -> Destination:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UsageError(f"lineage.to {settings.to!r}: give a file in a folder that exists")
     return FileDestination(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failed:
+    """A run at which the receiver failed, and those behind it.
+
+    Attributes:
+        table: The table.
+        version: The last version that the run tells of.
+        events: Its events.
+        behind: The next runs of the table.
+        error: What the receiver did.
+    """
+
+    table: str
+    version: int
+    events: Sequence[Event]
+    behind: Iterator[tuple[int, Sequence[Event]]]
+    error: FailedEventError
 
 
 class LineageSender:
@@ -209,27 +245,100 @@ class LineageSender:
     def _send(self, tables: Sequence[str], finished: bool, is_over: Callable[[], bool]) -> int:
         sent, columns, count = sent_lineage(self._home), known_columns(self._home), 0
         now_ms = self._now_ms() if finished else None
-        unread: list[Exception] = []
-        for table in tables:
-            if table.startswith(_OWN_SCHEMA):
-                continue
-            told = sent.of(self._to, table)
-            for version, events in self._untold(table, told, now_ms, columns.get(table), unread):
-                if is_over():
-                    return count
-                self._tell(table, version, events)
-                sent = sent.with_version(self._to, table, version)
-                remember_sent(self._home, sent)
+        taken: Sequence[Event] | None = None
+        while True:
+            unread, failed = list[Exception](), list[_Failed]()
+            for table in tables:
+                if table.startswith(_OWN_SCHEMA):
+                    continue
+                runs = self._untold(table, sent.of(self._to, table), now_ms, columns.get(table), unread)
+                for version, events in runs:
+                    if is_over():
+                        return count
+                    try:
+                        taken = events if self._is_taken(table, version, events) else taken
+                    except FailedEventError as error:
+                        failed.append(
+                            _Failed(table=table, version=version, events=events, behind=runs, error=error)
+                        )
+                        break  # the other tables first: what they have tells whether the receiver is well
+                    sent = self._remember(sent, table, version)
+                    count += 1
+            if not failed:
+                break
+            at_fault = self._try_again(failed, taken, is_over)
+            if is_over():
+                return count
+            for each in failed:
+                if each in at_fault:
+                    why = f"{each.error}, {len(_TRIES_S) + 1} times, and took others meanwhile"
+                    self._leave_out(each.table, each.version, why)
+                sent = self._remember(sent, each.table, each.version)
                 count += 1
-        for error in unread:
-            raise error
+        for unreadable in unread:
+            raise unreadable
         return count
 
-    def _tell(self, table: str, version: int, events: Sequence[Event]) -> None:
+    def _is_taken(self, table: str, version: int, events: Sequence[Event]) -> bool:
+        """Whether the receiver takes a run; one that it refuses is left out."""
         try:
             self._destination.send(events)
         except RefusedEventError as error:
-            self.refused.append(f"{table}, up to version {version}, is left out: {error}")
+            self._leave_out(table, version, str(error))
+            return False
+        return True
+
+    def _leave_out(self, table: str, version: int, why: str) -> None:
+        self.refused.append(f"{table}, up to version {version}, is left out: {why}")
+
+    def _remember(self, sent: SentLineage, table: str, version: int) -> SentLineage:
+        sent = sent.with_version(self._to, table, version)
+        remember_sent(self._home, sent)
+        return sent
+
+    def _try_again(
+        self, failed: Sequence[_Failed], taken: Sequence[Event] | None, is_over: Callable[[], bool]
+    ) -> list[_Failed]:
+        """Sends runs again at which the receiver failed, each time after one that it takes.
+
+        Args:
+            failed: The runs; at least one.
+            taken: A run that it took; None: those behind the failed ones are tried.
+            is_over: Ends it.
+
+        Returns:
+            Those at which it failed each time: they are why. The others it took.
+
+        Raises:
+            UserError: It takes no other, so it is not well: all wait.
+        """
+        for each in failed:
+            for number, (_, events) in enumerate(islice(each.behind, _BEHIND), start=1):
+                if taken is not None or is_over():
+                    break
+                if number.bit_count() == 1 and self._did_not_fail(events):  # 1, 2, 4, 8...: few requests
+                    taken = events
+        if taken is None:
+            raise failed[0].error
+        left = [*failed]
+        for pause_s in _TRIES_S:
+            until_s = time.monotonic() + pause_s
+            while time.monotonic() < until_s and not is_over():
+                time.sleep(min(0.1, pause_s))
+            if is_over():
+                break
+            self._destination.send(taken)  # again, under the same id
+            left = [each for each in left if not self._did_not_fail(each.events)]
+            if not left:
+                break
+        return left
+
+    def _did_not_fail(self, events: Sequence[Event]) -> bool:
+        try:
+            self._destination.send(events)
+        except FailedEventError:
+            return False
+        return True
 
     def _untold(
         self, table: str, told: int, now_ms: int | None, columns: Columns | None, unread: list[Exception]
