@@ -73,6 +73,17 @@ def test_topic_without_a_mirror_in_a_cluster_is_said_to_have_none(
         places(tmp_path, west, east.bootstrap)
 
 
+def test_topic_that_others_made_where_a_copy_was_deleted_is_not_compared(
+    west: RunningBroker, east: RunningBroker, tmp_path: Path
+) -> None:
+    mirror_once(west.bootstrap, east.bootstrap)
+    admin_of(east.bootstrap).delete_topics(["clicks"])["clicks"].result(10)
+    make_topic(east.bootstrap, "clicks")
+    send(east.bootstrap, "clicks", range(5))
+    with pytest.raises(UsageError, match="clicks is not mirrored"):
+        places(tmp_path, west, east.bootstrap)
+
+
 def test_copy_of_a_topic_that_was_made_again_is_not_compared_with_the_new_one(
     west: RunningBroker, east: RunningBroker, tmp_path: Path
 ) -> None:

@@ -335,6 +335,55 @@ def test_mirror_of_a_topic_that_was_made_anew_at_the_source_waits_for_its_deleti
     assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
 
 
+def made_anew_by_others(of: RunningBroker, topic: str, numbers: range) -> None:
+    """Deletes a topic, and has the cluster's own producers fill another of its name."""
+    admin(of).delete_topics([topic])[topic].result()
+    make_topic(of.bootstrap, topic)
+    send(of.bootstrap, topic, numbers)
+
+
+def test_topic_that_others_made_anew_at_the_target_is_the_targets_own(
+    west: RunningBroker, east: RunningBroker
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    mirror_once(west.bootstrap, east.bootstrap)
+    made_anew_by_others(east, "clicks", range(1000, 1010))
+
+    with pytest.raises(MirrorError, match=r"clicks was deleted and made anew at the target, not by a mirror"):
+        mirror_once(west.bootstrap, east.bootstrap)
+    with pytest.raises(UsageError, match=r"no topic that is mirrored into .* matches"):
+        release(KafkaCluster(east.bootstrap), Choice((re.compile("clicks"),)))
+    _, told = mirror_once(east.bootstrap, west.bootstrap, prefix="east.")
+
+    assert rows(west.bootstrap, "east.clicks") == rows(east.bootstrap, "clicks")
+    assert told == []
+    admin(east).delete_topics(["clicks"])["clicks"].result()
+    mirror_once(west.bootstrap, east.bootstrap, "clicks")
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
+@pytest.mark.parametrize("numbers", [range(0), range(1000, 1010)])
+def test_mirror_that_runs_writes_nothing_into_a_topic_that_others_made_anew_at_the_target(
+    west: RunningBroker, east: RunningBroker, numbers: range
+) -> None:
+    make_topic(west.bootstrap, "clicks")
+    send(west.bootstrap, "clicks", range(100))
+    with RunningMirror(west.bootstrap, east.bootstrap) as mirror:
+        until(lambda: "clicks" in admin(east).list_topics(timeout=5).topics)
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 100)
+        made_anew_by_others(east, "clicks", numbers)
+        until(lambda: any("made anew at the target" in each for each in mirror.told))
+        send(west.bootstrap, "clicks", range(100, 110))
+        time.sleep(1)
+        assert [row[3] for row in rows(east.bootstrap, "clicks")] == [b"value %d" % each for each in numbers]
+        admin(east).delete_topics(["clicks"])["clicks"].result()
+        until(lambda: "clicks" in admin(east).list_topics(timeout=5).topics)
+        until(lambda: len(rows(east.bootstrap, "clicks")) == 110)
+
+    assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
+
+
 def test_mirror_both_ways_makes_no_loop(west: RunningBroker, east: RunningBroker) -> None:
     make_topic(west.bootstrap, "clicks")
     make_topic(east.bootstrap, "orders")

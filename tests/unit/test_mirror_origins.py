@@ -30,6 +30,20 @@ def test_mirror_origins_are_the_runs_of_the_offsets_that_are_read() -> None:
     assert found == [run(5, 10, 100), run(10, 12, 110)]
 
 
+def test_mirror_origins_of_a_topic_that_others_made_after_the_mirror_was_deleted_are_none() -> None:
+    found, names = kept(), {"east:w.clicks": "w.clicks"}
+    found.topics["w.clicks"] = replace(found.topics["w.clicks"], here_id="a-_b")
+    ranges = {"east:w.clicks": {0: (25, 30)}}
+
+    assert runs_within(found, ranges, names, lambda _: "other") == []
+    for known in (
+        "a-_b",
+        "a+/b",
+        None,
+    ):  # as Kafka shows it, as librdkafka does, and of brokers that give none
+        assert runs_within(found, ranges, names, lambda _, known=known: known) == [run(25, 30, 120)]
+
+
 def test_mirror_origins_of_the_last_run_reach_to_the_end() -> None:
     ranges = {"east:w.clicks": {0: (25, 30)}}
 

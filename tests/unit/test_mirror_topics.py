@@ -61,6 +61,22 @@ def test_mirror_topics_that_were_released_are_the_sources_own() -> None:
     assert record == mirrored("t", ("B",))
 
 
+def test_mirror_topics_that_others_made_after_the_mirror_was_deleted_are_that_clusters_own() -> None:
+    kept = MirrorMap(topics={"t": replace(mirrored("t", ("A",)), here_id="first")})
+
+    assert record_of("t", ALL, "B", "A", kept, MirrorMap(), topic_id="second") == mirrored(
+        "t", ("B",), "second"
+    )
+    assert record_of("t", ALL, "B", "A", kept, MirrorMap(), topic_id="first") is None
+    assert record_of("t", ALL, "B", "A", kept, MirrorMap(), topic_id="") is None
+
+    refused = record_of("t", ALL, "A", "B", MirrorMap(), kept, here_id="second", is_at_target=True)
+    assert isinstance(refused, Refused)
+    assert "t was deleted and made anew at the target, not by a mirror" in refused.why
+    for same in ("first", ""):
+        assert record_of("t", ALL, "A", "B", MirrorMap(), kept, here_id=same) == kept.topics["t"]
+
+
 def test_mirror_topics_that_were_released_at_the_target_are_refused_until_they_are_deleted_there() -> None:
     at_target = MirrorMap(topics={"t": replace(mirrored("t", ("A",)), released={0: 5})})
 

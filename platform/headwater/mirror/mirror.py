@@ -294,6 +294,7 @@ class Mirror:
                 self._at_source,
                 self._map,
                 topic_id=text_of(source.ids.get(name)),
+                here_id=text_of(target.ids.get(f"{self._options.choice.prefix}{name}")),
                 is_at_target=f"{self._options.choice.prefix}{name}" in target.leaders,
             )
             if isinstance(record, Refused):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headwater.errors import UsageError
-from headwater.mirror.end import LATEST, End
+from headwater.mirror.end import LATEST, End, text_of
 from headwater.mirror.errors import AwayError, MirrorError
 from headwater.mirror.kept import Keeper, load
 from headwater.mirror.topics import Choice
@@ -32,7 +32,11 @@ def release(target: KafkaCluster, choice: Choice) -> list[TopicRecord]:
     end = End(target)
     try:
         end.refresh()
-        mirrored = [each for each in load(end).topics.values() if each.name in end.layout.leaders]
+        mirrored = [
+            each
+            for each in load(end).topics.values()
+            if each.name in end.layout.leaders and each.is_here(text_of(end.layout.ids.get(each.name)))
+        ]
         chosen = [each for each in mirrored if choice.has(each.name)]
         if not chosen:
             names = sorted(each.name for each in mirrored)

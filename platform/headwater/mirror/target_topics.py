@@ -1,7 +1,8 @@
 """Has topics at the target be as those at the source are: there, with as many partitions, and with their settings."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import sleep
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -14,12 +15,14 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from headwater.mirror.end import TIMEOUT_S, End, why_refused
+from headwater.mirror.end import TIMEOUT_S, End, text_of, why_refused
 from headwater.mirror.errors import MirrorError
 from headwater.mirror.kept import Keeper
 from headwater.mirror.topics import followed
 from headwater_streams.sources.mirrored import MIRROR_TOPIC, RunsRecord, TopicRecord
 
+_LOOKS, _PAUSE_S = 20, 0.1
+"""For topics that were made: how often, and after which pause, brokers are asked for them."""
 _STAMPS, _CREATED = "message.timestamp.type", "CreateTime"
 """A record keeps its time, also where the target's brokers give each topic theirs."""
 
@@ -75,14 +78,31 @@ class TargetTopics:
             KafkaException: Brokers cannot answer now.
         """
         settings = self._settings(records)
-        return {
+        existing = {
             name: self._follow_one(name, record, settings.get(name, {})) for name, record in records.items()
         }
+        self._keep_ids([record for name, record in records.items() if not existing[name].why])
+        return existing
+
+    def _keep_ids(self, records: Sequence[TopicRecord]) -> None:
+        """Keeps the ids of topics of which none is kept: by them a topic is told apart that others make later."""
+        made = {each.name for each in records} - self._target.layout.leaders.keys()
+        for _ in range(_LOOKS if made else 0):  # a broker may not have heard of them yet
+            if self._target.refresh().leaders.keys() >= made:
+                break
+            sleep(_PAUSE_S)
+        kept = (self._keeper.map.topics.get(each.name) for each in records)
+        ids = self._target.layout.ids
+        new = [each for each in kept if each is not None and not each.here_id and each.name in ids]
+        if new:
+            self._keeper.keep([replace(each, here_id=text_of(ids[each.name])) for each in new])
 
     def _follow_one(self, name: str, record: TopicRecord, settings: dict[str, str]) -> Existing:
         count = len(self._source.layout.leaders[name])
         changes, taken_over = followed(settings, record.configs, self._known_settings)
         existing = self._target.layout.leaders.get(record.name)
+        if existing is None:
+            record = replace(record, here_id="")
         if record != self._keeper.map.topics.get(record.name) or (existing is None):
             # Before the topic is there: a mirror the other way reads it then.
             self._keeper.keep([*self._resets(record), record])

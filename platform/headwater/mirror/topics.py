@@ -94,6 +94,7 @@ def record_of(
     at_target: MirrorMap,
     *,
     topic_id: str = "",
+    here_id: str = "",
     is_at_target: bool = False,
 ) -> TopicRecord | Refused | None:
     """What the target is to remember of a topic; None where the topic came from the target itself.
@@ -106,11 +107,12 @@ def record_of(
         at_source: What mirrors into the source keep there.
         at_target: What mirrors into the target keep there.
         topic_id: The topic's id at the source; empty where it is not known now.
+        here_id: The id of the target's topic of that name; empty where it is not known now, or there is none.
         is_at_target: Whether the target has a topic of that name.
     """
     before = at_source.topics.get(topic)
-    if before is not None and before.released is not None:
-        before = None  # others write to it: it is the source's own
+    if before is not None and (before.released is not None or not before.is_here(topic_id)):
+        before = None  # others write to it, or made it after the mirror was deleted: it is the source's own
     via = (*(before.via if before is not None else ()), source_id)
     if target_id in via:
         return None
@@ -128,6 +130,11 @@ def record_of(
                 "it there to have it mirrored anew"
             )
         known = replace(known, released=None)
+    if known is not None and not known.is_here(here_id):
+        return Refused(
+            f"topic {topic} is not mirrored: {name} was deleted and made anew at the target, not by a mirror; a "
+            "--prefix gives this one another name, or delete it there to have this one mirrored anew"
+        )
     if known is None:
         return TopicRecord(name=name, source=source_id, topic=topic, topic_id=topic_id, origin=topic, via=via)
     if topic_id and known.topic_id and topic_id != known.topic_id:

@@ -212,6 +212,10 @@ class CountsAudit:
                     for name, topic in names.items()
                     if topic in ids
                 }
+                kept = reader.newest().topics
+                looks = {
+                    name: look for name, look in looks.items() if kept[name].is_here(look[0].topic_id)
+                }  # not what was made after the mirror was deleted
                 runs = reader.newest().runs  # a run is kept before its first record is written
             finally:
                 reader.close()

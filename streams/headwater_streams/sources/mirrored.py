@@ -29,6 +29,7 @@ from typing import Any, Self
 
 MIRROR_TOPIC = "__headwater_mirror"
 _VERSION = 1
+_AS_SHOWN = str.maketrans("+/", "-_")
 _MIRROR, _TOPIC, _RUNS = "mirror", "topic", "runs"
 
 
@@ -67,6 +68,7 @@ class TopicRecord:
         source: The id of the cluster that it is mirrored from.
         topic: Its name there.
         topic_id: The id of that topic; empty where its brokers give none.
+        here_id: The id of the topic here; empty where the brokers give none, and until it is made.
         origin: What origins call that topic: another name, where it was made anew under the one that it had.
         via: The ids of all clusters that its records came through, the first of them first, `source` last.
         configs: Those of its settings that were taken over.
@@ -81,6 +83,15 @@ class TopicRecord:
     via: tuple[str, ...]
     configs: Mapping[str, str] = field(default_factory=dict)
     released: Mapping[int, int] | None = None
+    here_id: str = ""
+
+    def is_here(self, topic_id: str | None) -> bool:
+        """Whether the topic with an id is this mirror, not one that was made after it under its name.
+
+        Where either id is not known, it is. librdkafka shows + and / in ids for the - and _ of Kafka's tools.
+        """
+        known = (topic_id or "").translate(_AS_SHOWN)
+        return not (known and self.here_id) or known == self.here_id
 
     def mirrored_before(self, partition: int, end: int) -> int:
         """The offset behind the last one before another that the mirror wrote: what others wrote has no origin."""
@@ -129,6 +140,8 @@ def to_json(record: AnyRecord) -> bytes:
     values = {"version": _VERSION, **asdict(record)}
     if values.get("released", ...) is None:
         del values["released"]
+    if values.get("here_id") == "":
+        del values["here_id"]
     return json.dumps(values, separators=(",", ":")).encode()
 
 

@@ -4,7 +4,7 @@
 say more, and what the shipper sent twice stands at two offsets of the mirrored topic.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -53,19 +53,25 @@ class OriginRun:
     ahead: int
 
 
-def runs_within(found: MirrorMap, ranges: Ranges, names: Mapping[str, str]) -> list[OriginRun]:
+def runs_within(
+    found: MirrorMap,
+    ranges: Ranges,
+    names: Mapping[str, str],
+    topic_id: Callable[[str], str | None] = lambda _: None,
+) -> list[OriginRun]:
     """The runs that offsets belong to; none of topics that are no mirrors.
 
     Args:
         found: What the cluster's mirrors keep.
         ranges: The offsets, by topic as Headwater calls it, and by partition.
         names: What the cluster itself calls these topics.
+        topic_id: Tells a topic's id, as Headwater calls the topic; None where it is not known.
     """
     runs = []
     for topic, partitions in ranges.items():
         record = found.topics.get(names[topic])
         mirror = found.mirrors.get(record.source) if record is not None else None
-        if record is None or mirror is None:
+        if record is None or mirror is None or (record.here_id and not record.is_here(topic_id(topic))):
             continue
         for partition, (start, end) in sorted(partitions.items()):
             kept = found.runs.get((names[topic], partition), Runs())

@@ -252,7 +252,10 @@ class KafkaSource:
     def origins(self, ranges: Ranges) -> list[OriginRun]:
         """See `RecordSource`."""
         return runs_within(
-            self._mirrors.newest(), ranges, {topic: self._cluster.bare(topic) for topic in ranges}
+            self._mirrors.newest(),
+            ranges,
+            {topic: self._cluster.bare(topic) for topic in ranges},
+            self.topic_id,
         )
 
     def count_records(self, topic: str, partition: int, start: int, end: int) -> int:
