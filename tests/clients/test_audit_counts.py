@@ -354,7 +354,7 @@ def test_topic_of_counts_is_read_from_where_an_audit_ended(running: RunningBroke
     def read(since: tuple[str | None, Mapping[int, int]] | None) -> tuple[set[str], CountsTopic]:
         told = CountsTopic(KafkaCluster(running.bootstrap, name="east"))
         told.read([since])
-        return {each.event.source for each in told.of(0, since)}, told
+        return {each.event.source for each in told.of("clicks", 0, since)}, told
 
     # Else the broker refuses that its records are deleted.
     make_topic(running.bootstrap, COUNTS_TOPIC, cleanup_policy="compact,delete")
@@ -364,7 +364,7 @@ def test_topic_of_counts_is_read_from_where_an_audit_ended(running: RunningBroke
     place = told.place
     send(running, range(10, 20), "web-2")
     told.read()
-    assert {each.event.source for each in told.of(1, None)} == {"web-2"}
+    assert {each.event.source for each in told.of("clicks", 1, None)} == {"web-2"}
     assert read(place)[0] == {"web-2"}
     other = ("AAAAAAAAAAAAAAAAAAAAAA", place[1])  # it was made again
     assert read(other)[0] == {"web-1", "web-2"}

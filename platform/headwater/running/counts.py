@@ -163,9 +163,9 @@ class CountsAudit:
             since = _told(before[topic])
             of_it = Told(
                 topic=bare,
-                first=of_topic(told.of(0, since), bare, topic, ids),
-                then=of_topic(told.of(1, since), bare, topic, ids),
-                again=of_topic(told.again(since), bare, topic, ids) if self._whole else (),
+                first=of_topic(told.of(bare, 0, since), bare, topic, ids),
+                then=of_topic(told.of(bare, 1, since), bare, topic, ids),
+                again=of_topic(told.again(bare, since), bare, topic, ids) if self._whole else (),
                 read=place,
                 topics=sorted(counted | known),
             )

@@ -5,7 +5,7 @@ It is read from where the last audit ended, which has kept what stood there befo
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headwater_client.events import COUNTS_TOPIC, Appended, Counts, EventError, event_from_json
+from headwater_client.events import COUNTS_TOPIC, Appended, Counts, EventError, Source, event_from_json
 from headwater_streams.ledger.counts.said import Record
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.sources.time_buckets import records_of
@@ -42,7 +42,7 @@ class CountsTopic:
         self._topic = cluster.named(COUNTS_TOPIC)
         self._id = TopicIds(cluster).of(self._topic) if is_there else None
         self._next: dict[int, int] = {}
-        self._reads: list[dict[str, tuple[Record, int]]] = []
+        self._reads: list[dict[str, list[tuple[Record, int]]]] = []  # by topic
         self.broken: list[str] = []
         self.newest_ms = 0
         if is_there:
@@ -67,11 +67,20 @@ class CountsTopic:
             UnavailableError: The brokers do not answer.
         """
         newest: dict[str, tuple[Record, int]] = {}
-        self._reads.append(newest)
-        if not self._is_there:
-            return
+        if self._is_there:
+            self._read(newest, since, whole=whole)
+        by_topic: dict[str, list[tuple[Record, int]]] = {}
+        for record, offset in newest.values():
+            event = record.event
+            for topic in event.topics if isinstance(event, Source) else (event.topic,):
+                by_topic.setdefault(topic, []).append((record, offset))
+        self._reads.append(by_topic)
+
+    def _read(
+        self, newest: dict[str, tuple[Record, int]], since: Iterable[Place | None], *, whole: bool
+    ) -> None:
         there = partitions(self._cluster, self._topic)
-        if len(self._reads) == 1:
+        if not self._reads:
             begin = self._begin(there, list(since))
             self._next = {} if whole else begin
         bounds = {
@@ -102,30 +111,31 @@ class CountsTopic:
     def topics(self) -> set[str]:
         """The topics that somebody counted since."""
         return {
-            record.event.topic
+            topic
             for read in self._reads
-            for record, _ in read.values()
-            if isinstance(record.event, Counts | Appended)
+            for topic, records in read.items()
+            if any(isinstance(record.event, Counts | Appended) for record, _ in records)
         }
 
-    def of(self, read: int, since: Place | None) -> list[Record]:
-        """What was read at one time and stands behind the place where another one ended.
+    def of(self, topic: str, read: int, since: Place | None) -> list[Record]:
+        """What was read of a topic at one time and stands behind the place where another one ended.
 
         Args:
+            topic: The topic, as producers call it.
             read: The number of the time, from 0 on.
             since: The place; None for all.
         """
         return [
             record
-            for record, offset in self._reads[read].values()
+            for record, offset in self._reads[read].get(topic, ())
             if self._is_behind(since, record.partition, offset)
         ]
 
-    def again(self, since: Place | None) -> list[Record]:
-        """What was read at the first time and had been read by the one that ended at the place."""
+    def again(self, topic: str, since: Place | None) -> list[Record]:
+        """What was read of a topic at the first time and had been read by the one that ended at the place."""
         return [
             record
-            for record, offset in self._reads[0].values()
+            for record, offset in self._reads[0].get(topic, ())
             if not self._is_behind(since, record.partition, offset)
         ]
 
