@@ -1,9 +1,9 @@
 """The records of the topic of counts: who wrote them, what they count, and how they stand as JSON.
 
 There are three kinds. `Counts` says how many records of one topic and bucket a source saw; `Source` says that a source
-is there, and how many records it saw of each topic in all. Both are cumulative: the newest record of a key replaces
-those before it. So one that is delivered twice, or not at all before the next, changes no sum, and the topic may be
-compacted. `Appended` says what a broker appended, and never changes.
+is there, and how many records it saw of each topic in all. `Appended` says what a broker appended. All are cumulative:
+the newest record of a key replaces those before it. So one that is delivered twice, or not at all before the next,
+changes no sum, and the topic may be compacted.
 
 A bucket is a stretch of the records' timestamps of `bucket_ms`, counted from the epoch. The timestamp is the one that
 the broker keeps, which each tier sees alike: a producer whose clock is wrong puts its records into a wrong bucket, but
@@ -181,10 +181,13 @@ class Appended(Event):
         end: One past the last.
         bucket_ms: How wide a bucket is.
         runs: Half-open offsets of records without a gap, and when their bucket begins. What a transaction wrote that
-            was aborted is not among them.
+            was aborted is not among them. A newer record of the key has these, and more behind them.
+        recounted: Whether the broker found no count of the log when it started, though the log had records: these may
+            have been counted before, and that may have been removed.
     """
 
     KIND = "appended"
+    FORMAT = 2  # who reads only 1 takes what is said again for other records
 
     topic: str
     topic_id: str = ""
@@ -193,6 +196,7 @@ class Appended(Event):
     end: int
     bucket_ms: int = BUCKET_MS
     runs: Sequence[tuple[int, int, int]] = ()
+    recounted: bool = False
 
     @property
     def key(self) -> str:
@@ -212,9 +216,10 @@ def event_from_json(text: str | bytes) -> Counts | Source | Appended:
         raise EventError("is no JSON") from error
     if not isinstance(value, dict) or type(value.get(_VERSION)) is not int:
         raise EventError("is no record of counts")
-    if value[_VERSION] > Event.FORMAT:
+    newest, version = Appended.FORMAT, value[_VERSION]
+    if version > newest:
         raise EventError(
-            f"is of version {value[_VERSION]}, of which this Headwater reads version {Event.FORMAT}: update Headwater"
+            f"is of version {version}, of which this Headwater reads version {newest}: update Headwater"
         )
     given = {key: each for key, each in value.items() if key not in (_VERSION, "kind")}
     kind = {each.KIND: each for each in (Counts, Source, Appended)}.get(str(value.get("kind")))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
@@ -283,7 +283,7 @@ def test_audit_of_counts_passes_over_what_is_no_count(running: RunningBroker, tm
     assert found.ok
     assert [note.partition(" offset ")[2].partition(" ")[2] for note in found.notes] == [
         "is no JSON",
-        "is of version 9, of which this Headwater reads version 1: update Headwater",
+        "is of version 9, of which this Headwater reads version 2: update Headwater",
     ]
 
 
@@ -379,6 +379,27 @@ def test_topic_of_counts_is_read_from_where_an_audit_ended(running: RunningBroke
     assert (
         f"counts at offsets [{place[1][0]}, {end}) were removed before an audit read them" in told.broken[-1]
     )
+
+
+def test_audit_keeps_its_verdicts_where_counts_of_long_ago_are_let_go_of(
+    running: RunningBroker, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    settings = {"cleanup_policy": "compact,delete", "message_timestamp_type": "LogAppendTime"}
+    make_topic(running.bootstrap, COUNTS_TOPIC, **settings, retention_ms="31536000000")
+    live = counted(Producer({"bootstrap.servers": running.bootstrap}), name="web-1")
+    for numbers in (range(20), range(20, 30)):
+        for n in numbers:
+            live.produce("clicks", b"%d" % n, timestamp=START_MS + n * 6_000)
+        live.flush(10)
+        assert audit_one(home, running).ok
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})  # as retention does
+        for future in admin.delete_records([TopicPartition(COUNTS_TOPIC, 0, OFFSET_END)]).values():
+            future.result(10)
+    live.close()
+    for whole in (False, True):
+        found = audit_one(home, running, whole=whole)
+        assert (words(found), found.findings, found.notes) == (["complete"] * 3, (), ())
 
 
 def test_audit_of_counts_judges_what_is_new_and_leaves_the_rest_as_it_was(

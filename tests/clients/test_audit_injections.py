@@ -27,7 +27,7 @@ from headwater.cli import main
 from headwater.mirror.lane import Lane
 from headwater.running.counts import TopicAudit
 from headwater_broker.testing import RunningBroker, broker
-from headwater_client import CountedProducer, counted
+from headwater_client import COUNTS_TOPIC, CountedProducer, counted
 from headwater_streams.base.moments import iso
 from headwater_streams.sources.kafka_cluster import KafkaCluster
 from headwater_streams.storage.home import Home
@@ -102,6 +102,23 @@ def test_what_a_power_failure_took_is_missing_at_the_broker(
         found = audit_counted(home, running, 20)
         assert [each.partition("offsets")[2] for each in found.findings] == [" clicks 0 [12, 16)"]
         assert "4 records are missing at broker" in found.findings[0]
+
+
+def test_what_a_broker_counts_again_as_its_counts_were_removed_is_no_fault(
+    tmp_path: Path, home: Home
+) -> None:
+    west = tmp_path / "west"
+    with broker(west, properties=PROPERTIES) as running:
+        make_topic(running.bootstrap, "clicks", counts_bucket_ms=str(MINUTE_MS))
+        send_all(running, range(20), is_counted=False)
+        assert words(audit_counted(home, running, 20)) == ["complete"] * 2
+        admin_of(running.bootstrap).delete_topics([COUNTS_TOPIC])[COUNTS_TOPIC].result(10)
+    with broker(west, properties=PROPERTIES) as running:
+        send_all(running, [20], is_counted=False)
+        await_appended(running, 21)
+        for whole in (False, True):
+            found = audit_one(home, running, whole=whole)
+            assert (words(found), found.findings) == (["complete"] * 3, ())
 
 
 def test_what_an_earlier_audit_saw_is_missing_where_nobody_counts(tmp_path: Path, home: Home) -> None:

@@ -74,8 +74,8 @@ def test_topic_of_counts_is_made_with_its_settings(running: RunningBroker) -> No
     resource = ConfigResource(ConfigResource.Type.TOPIC, COUNTS_TOPIC)
     (answer,) = admin.describe_configs([resource]).values()
     settings = {name: each.value for name, each in answer.result(10).items()}
-    wanted = ("acks.fsync", "cleanup.policy", "message.timestamp.type")
-    assert [settings[name] for name in wanted] == ["true", "compact", "LogAppendTime"]
+    wanted = ("acks.fsync", "cleanup.policy", "message.timestamp.type", "segment.bytes")
+    assert [settings[name] for name in wanted] == ["true", "compact", "LogAppendTime", "104857600"]
 
 
 def test_broker_counts_a_transaction_once_it_is_decided(running: RunningBroker) -> None:
@@ -118,6 +118,33 @@ def test_broker_counts_again_where_its_log_was_cut(tmp_path: Path) -> None:
     with broker(tmp_path, properties=PROPERTIES) as running:
         send(running, "clicks", [5])
         assert runs(await_appended(running, 4))[-1] == (1, 2, 5)
+
+
+def test_broker_says_what_it_counted_with_what_it_said_before(running: RunningBroker) -> None:
+    """Else compaction leaves a record of every ten seconds."""
+    create(running, "clicks")
+    for minute in range(25):
+        send(running, "clicks", [minute])
+        events = await_appended(running, minute + 1)
+    assert [(each.start, each.end, len(each.runs)) for each in events] == [(0, 20, 20), (20, 25, 5)]
+    assert runs(events) == [(n, n + 1, n) for n in range(25)]
+
+
+def test_broker_that_finds_no_counts_says_that_it_may_have_counted_before(tmp_path: Path) -> None:
+    with broker(tmp_path, properties=PROPERTIES) as running:
+        create(running, "clicks")
+        send(running, "clicks", [0, 0])
+        await_appended(running, 2)
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.delete_topics([COUNTS_TOPIC])[COUNTS_TOPIC].result(10)
+    with broker(tmp_path, properties=PROPERTIES) as running:
+        await_appended(running, 2)
+        send(running, "clicks", [1])
+        events = await_appended(running, 3)
+    assert [(runs([each]), each.recounted) for each in events] == [
+        ([(0, 2, 0)], True),
+        ([(2, 3, 1)], False),
+    ]
 
 
 def test_broker_counts_many_buckets_in_parts(running: RunningBroker) -> None:

@@ -158,7 +158,7 @@ def counts(found: TopicAudit) -> dict[str, int]:
 
 
 def appended_by(running: RunningBroker, topic: str = "clicks") -> list[Appended]:
-    """All that brokers counted of a topic, oldest first."""
+    """All that brokers counted of a topic, oldest first: of records with the same key the newest."""
     consumer = Consumer(
         {"bootstrap.servers": running.bootstrap, "group.id": "t", "enable.partition.eof": True}
     )
@@ -166,12 +166,13 @@ def appended_by(running: RunningBroker, topic: str = "clicks") -> list[Appended]
         if COUNTS_TOPIC not in consumer.list_topics(timeout=10).topics:
             return []
         consumer.assign([TopicPartition(COUNTS_TOPIC, 0, 0)])
-        events = []
+        events: dict[tuple[str, str], Appended] = {}
         while (message := consumer.poll(10)) is not None and message.error() is None:
             event = event_from_json(message.value())
             if isinstance(event, Appended) and event.topic == topic:
-                events.append(event)
-        return events
+                events.pop((event.key, event.topic_id), None)
+                events[event.key, event.topic_id] = event
+        return [*events.values()]
     finally:
         consumer.close()
 

@@ -62,8 +62,8 @@ def test_event_is_what_it_was(name: str) -> None:
         ("[]", "is no record of counts"),
         ('{"headwater_counts":true}', "is no record of counts"),
         (
-            '{"headwater_counts":2}',
-            "is of version 2, of which this Headwater reads version 1: update Headwater",
+            '{"headwater_counts":3}',
+            "is of version 3, of which this Headwater reads version 2: update Headwater",
         ),
         ('{"headwater_counts":1,"kind":"x"}', "is of the kind 'x', which this Headwater does not know"),
         (
@@ -77,6 +77,10 @@ def test_event_is_what_it_was(name: str) -> None:
 def test_event_that_is_none_is_told(text: str, said: str) -> None:
     with pytest.raises(EventError, match=f"^{said}"):
         event_from_json(text)
+
+
+def test_event_of_a_broker_that_said_each_offset_once_is_read() -> None:
+    assert event_from_json((GOLDEN / "appended.1.json").read_text()) == EVENTS["appended.json"]
 
 
 def test_tally_is_cumulative_within_a_bucket() -> None:

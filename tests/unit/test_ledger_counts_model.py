@@ -123,7 +123,7 @@ class World:
         self.mirrored: dict[int, list[int]] = {p: [] for p in self.partitions}
         self.mirrored_until = dict.fromkeys(self.partitions, 0)
         self.duplicates: Counter[int] = Counter()
-        self.appended: list[Appended] = []
+        self.appended: list[Appended] = []  # also those that others of their key replaced
         self.counted = dict.fromkeys(self.partitions, 0)
         self.late: random.Random | None = None
 
@@ -178,13 +178,22 @@ class World:
             self.shipper.tally.acknowledged("clicks", self.now_ms, partition=partition, offset=offset)
 
     def count(self) -> None:
-        """The broker counts what it appended since the last time."""
+        """The broker counts what it appended since the last time, and says that with what it said before, or apart."""
         for partition, log in self.partitions.items():
             start, end = min(self.counted[partition], self.ends[partition]), self.ends[partition]
             runs = [(at, at + 1, log[at].bucket) for at in range(start, end) if at in log]
             if runs:
-                self.appended.append(appended(f"start {start}", partition, runs))
+                instance = f"start {len(self.appended)}"
+                last = next((each for each in reversed(self.appended) if each.partition == partition), None)
+                if last is not None and start == self.counted[partition] and len(last.runs) < 10:
+                    instance, runs = last.instance, [*last.runs, *runs]
+                self.appended.append(appended(instance, partition, runs))
             self.counted[partition] = end
+
+    def newest_appended(self) -> list[Appended]:
+        """The newest record of each key, oldest first."""
+        newest = {each.key: at for at, each in enumerate(self.appended)}
+        return [self.appended[at] for at in sorted(newest.values())]
 
     # What happens behind them.
 
@@ -280,7 +289,7 @@ class World:
         counts = [each for sender in self.all for each in sender.counts.values()]
         heard = [s.heard for s in self.all if s.heard is not None]
         earlier = Earlier({each.key: each for each in counts}, {h.record.instance: h.record for h in heard})
-        return Claims(counts, heard, repeats, self.appended, earlier=earlier)
+        return Claims(counts, heard, repeats, self.newest_appended(), earlier=earlier)
 
     def audit(self) -> Findings:
         log, found = self.log(), Findings("clicks")
@@ -541,7 +550,7 @@ class Kept:
     def without(self, *columns: str) -> dict[int, list[str]]:
         """What it says of each bucket."""
         return {
-            bucket: sorted(str({k: v for k, v in row.items() if k not in columns}) for row in rows)
+            bucket: sorted(str({k: v for k, v in _timeless(row).items() if k not in columns}) for row in rows)
             for bucket, rows in self.by_bucket.items()
             if rows
         }
@@ -593,6 +602,19 @@ class TableAtRest:
             for place, of in self.world.rows.items()
         }
         return replace(facts, rows=rows)
+
+
+def _timeless(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row; where it has what brokers counted, without when, as that may have been said again since."""
+    if row["tier"] != "appended":
+        return {**row}
+    said = [
+        (instance, partition, bucket, offset)
+        for instance, partition, bucket, _, pairs, *_ in json.loads(row["said"])
+        for start, end in pairs
+        for offset in range(start, end)
+    ]
+    return {**row, "said": sorted(said)}
 
 
 class TwoAudits:
@@ -661,7 +683,7 @@ class TwoAudits:
             if sender.heard is not None and "clicks" in sender.heard.record.topics:
                 found[sender.name] = OfCounts(sender.heard.record, 0, sender.heard.at_ms or 0, True)
         for at, each in enumerate(world.appended):
-            found[f"{each.key}/{at}"] = OfCounts(each, 0, at, True)
+            found[each.key] = OfCounts(each, 0, at, True)
         return found
 
     def look(self, kept: Kept) -> Look:
@@ -776,6 +798,28 @@ def test_offset_that_a_broker_counts_again_reopens_the_settled_bucket_that_had_i
     ]
     other = [appended("start 2", 0, [(3, 5, NEXT_MS)])]
     assert both_say([(log, first), (log, other)])[1] == ["missing 2", "missing 2"]
+
+
+def test_what_a_broker_says_again_with_more_behind_it_is_counted_once() -> None:
+    log = [(0, 5, START_MS), (5, 8, NEXT_MS)]
+    first, more = appended("start 1", 0, log[:1]), appended("start 1", 0, log)
+    assert both_say([(log[:1], [first]), (log, [more])])[1] == ["complete 0", "complete 0"]
+    # And the last one of its bucket is lost then.
+    cut = [(0, 4, START_MS), (5, 8, NEXT_MS)]
+    assert both_say([(log[:1], [first]), (cut, [more])])[1] == ["missing 1", "complete 0"]
+
+
+def test_what_a_broker_counts_again_as_it_found_no_count_is_not_missing() -> None:
+    log = [(0, 5, START_MS), (5, 8, NEXT_MS)]
+    first = [appended("start 1", 0, log)]
+    again = replace(appended("start 2", 0, log), recounted=True)
+    steps = [(log, first), (log, [again]), (log, [replace(again, instance="start 3")])]
+    assert both_say(steps)[:3] == [["complete 0", "complete 0"]] * 3
+    assert both_say([(log, [*first, again])])[0] == ["complete 0", "complete 0"]
+    # It has another record there now.
+    other = [(0, 4, START_MS), (4, 8, NEXT_MS)]
+    again = replace(appended("start 2", 0, other), recounted=True)
+    assert both_say([(log, first), (other, [again])])[1] == ["missing 1", "complete 0"]
 
 
 def test_offset_that_a_second_producer_was_told_reopens_the_settled_bucket_that_has_it() -> None:

@@ -7,6 +7,10 @@ it; what was counted before stands in another log, which is flushed.
 Records are counted up to the last stable offset, so those of a transaction once it is decided. The topic of counts says
 up to where a log was counted. After a start counting goes on from there, or from the end of the log if that is before:
 offsets that were counted and lost are counted a second time, as other records have them now, and an audit sees both.
+Of a log of which nothing is said there any more, it counts all, and says that this may have been counted before.
+
+A record is published again with what came since until it has `_RUNS_EXTENDED` runs. It has the same key, so compaction
+leaves one of some minutes, or hours where buckets are wide, and not one of every ten seconds.
 """
 
 import asyncio
@@ -33,6 +37,7 @@ _READ_BYTES = 1 << 20
 _READS_AT_ONCE = 64
 _RUNS_AT_ONCE = 10_000
 """So many runs of a log are looked up before they are published: those of 1 MB may be as many as its records."""
+_RUNS_EXTENDED = 20
 _EVENTS_A_BATCH = 10  # of 45 KB at most: a batch that each topic takes
 _RECORDS_A_SLICE = 1000
 _TIER = "broker"
@@ -58,6 +63,8 @@ class BrokerCounts:
         self._instance = uuid.uuid4().hex
         self._ends = {_place(log): log.log_end_offset for log in node.logs}
         self._next: dict[_Place, int] | None = None
+        self._recounted: dict[_Place, int] = {}
+        self._newest: dict[_Place, Appended] = {}
         self._problem = ""
 
     async def run(self) -> None:
@@ -92,6 +99,7 @@ class BrokerCounts:
             return False
         if self._next is None:
             self._next = await self._counted_before()
+            self._recounted = {place: end for place, end in self._ends.items() if place not in self._next}
             self._ends.clear()
         is_left = False
         for log in logs:
@@ -102,7 +110,9 @@ class BrokerCounts:
             except LogError:  # it is offline, was deleted, or is damaged, and the broker has said so
                 continue
             if runs:
-                await self._publish(target, self._events(place, start, end, bucket_ms, runs))
+                events = self._events(place, start, end, bucket_ms, runs)
+                await self._publish(target, events)
+                self._newest[place] = events[-1]
             self._next[place] = end
             is_left |= start < end < log.last_stable_offset
         return is_left
@@ -121,6 +131,14 @@ class BrokerCounts:
 
     def _events(self, place: _Place, start: int, end: int, bucket_ms: int, runs: list[Run]) -> list[Appended]:
         """The records that say so, of as many runs each as one may have; they follow each other without a gap."""
+        recounted = start < self._recounted.get(place, 0)
+        newest = self._newest.get(place)
+        if (
+            newest is not None
+            and (newest.end, newest.bucket_ms, newest.recounted) == (start, bucket_ms, recounted)
+            and len(newest.runs) < _RUNS_EXTENDED
+        ):
+            start, runs = newest.start, joined([*newest.runs, *runs])
         parts = [runs[at : at + MOST_RANGES] for at in range(0, len(runs), MOST_RANGES)]
         bounds = [start, *(part[0][0] for part in parts[1:]), end]
         topic, topic_id, partition = place
@@ -136,6 +154,7 @@ class BrokerCounts:
                 end=bounds[number + 1],
                 bucket_ms=bucket_ms,
                 runs=part,
+                recounted=recounted,
             )
             for number, part in enumerate(parts)
         ]

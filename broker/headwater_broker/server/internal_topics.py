@@ -40,6 +40,8 @@ COUNTS_CONFIGS: Mapping[str, str] = {
     "acks.fsync": "true",
     "cleanup.policy": "compact",
     "message.timestamp.type": "LogAppendTime",
+    # As of offsets of groups: a start reads the segment that is written to with all that was replaced in it.
+    "segment.bytes": "104857600",
 }
 """How the topic of counts is made: the newest count of a key is kept, a power failure that takes records leaves what
 was counted of them, and the broker's clock shows whose own is wrong."""

@@ -15,6 +15,8 @@ Place = tuple[str | None, Mapping[int, int]]
 """A topic's id, and the offset up to which each partition was read."""
 _APPENDED = 2  # librdkafka's TIMESTAMP_LOG_APPEND_TIME
 _SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+_SHORT_MS = 30 * 86_400_000
+"""A retention that is shorter is Kafka's default of a week, or a mistake."""
 _LACKS_SETTINGS = (
     f"{COUNTS_TOPIC} loses counts by its retention, or does not show whose clock is wrong: headwater topics alter "
     f"{COUNTS_TOPIC} {' '.join(f'--config {name}={value}' for name, value in _SETTINGS.items())}"
@@ -47,7 +49,7 @@ class CountsTopic:
         self.newest_ms = 0
         if is_there:
             settings = topic_settings(cluster, self._topic)
-            if settings and any(settings.get(name) != value for name, value in _SETTINGS.items()):
+            if settings and not _keeps(settings):
                 self.broken.append(_LACKS_SETTINGS)
 
     @property
@@ -163,6 +165,17 @@ class CountsTopic:
         record, (known, _) = Record(event, partition, at_ms, is_stamped), newest.get(event.key, (None, 0))
         if record.is_newer(known):
             newest[event.key] = record, offset
+
+
+def _keeps(settings: Mapping[str, str]) -> bool:
+    """Whether the topic keeps counts for long, and has the brokers' time."""
+    policies = {each.strip() for each in settings.get("cleanup.policy", "").split(",")}
+    retention_ms = int(settings.get("retention.ms", -1))
+    lets_go = "delete" in policies and (
+        0 <= retention_ms < _SHORT_MS or int(settings.get("retention.bytes", -1)) >= 0
+    )
+    is_stamped = settings.get("message.timestamp.type") == _SETTINGS["message.timestamp.type"]
+    return "compact" in policies and not lets_go and is_stamped
 
 
 def hole(topic: str, partition: int, start: int, end: int) -> str:

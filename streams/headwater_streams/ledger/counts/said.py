@@ -12,14 +12,14 @@ brokers'. So a bucket is judged again without what the topic of counts may have 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from headwater_client.events import Appended, Counts, Source, bucket_of
 from headwater_streams.ledger.counts.facts import Claims, Earlier, Elsewhere, Heard, TopicLog
-from headwater_streams.ledger.counts.stretches import Stretches, merged, minus
+from headwater_streams.ledger.counts.stretches import add, minus
 
 _ABOUT_MS = 60_000
+_ANYBODY = ""  # no instance has that name
 Event = Counts | Source | Appended
 Place = tuple[int, str, str]
 """Bucket, tier and place of a row."""
@@ -63,6 +63,7 @@ class Said:
     def with_more(self, records: Iterable[Record]) -> "Said":
         """The same with records that were read later."""
         result = Said(dict(self.counts), dict(self.sources), list(self.appended))
+        appended: list[Record] = []
         for record in records:
             event = record.event
             if isinstance(event, Counts):
@@ -71,9 +72,9 @@ class Said:
             elif isinstance(event, Source):
                 if record.is_newer(result.sources.get(event.instance)):
                     result.sources[event.instance] = record
-            elif not self._has(event):
-                result.appended.append(record)
-        result.appended.sort(key=lambda each: each.at_ms)
+            else:
+                appended.append(record)
+        result._append(sorted(appended, key=_at_ms))
         return result
 
     def with_unknown(self, records: Iterable[Record]) -> "Said":
@@ -85,22 +86,28 @@ class Said:
             if not isinstance(each.event, Source) or each.event.instance not in self.sources
         )
 
-    def _has(self, event: Appended) -> bool:
-        """Whether it was read before: a start of a broker counts an offset once."""
-        return bool(event.runs) and not any(
-            minus([(start, end)], self._appended.get((event.instance, event.partition, bucket), ()))
-            for start, end, bucket in event.runs
-        )
-
-    @cached_property
-    def _appended(self) -> dict[tuple[str, int, int], Stretches]:
-        found: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
-        for each in self.appended:
-            event = each.event
+    def _append(self, records: Sequence[Record]) -> None:
+        """Adds what is new in them: a start of a broker counts an offset once, and says it again with what follows."""
+        if not records:
+            return
+        known: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+        for record in self.appended:
+            _note(known, record.event)
+        for record in records:
+            event = record.event
             if isinstance(event, Appended):
-                for start, end, bucket in event.runs:
-                    found.setdefault((event.instance, event.partition, bucket), []).append((start, end))
-        return {key: merged(pairs) for key, pairs in found.items()}
+                # What was counted before, by whomever, is no other record where a broker did not know of it.
+                of = _ANYBODY if event.recounted else event.instance
+                runs = [
+                    (start, end, bucket)
+                    for begin, until, bucket in event.runs
+                    for start, end in minus([(begin, until)], known.get((of, event.partition, bucket), ()))
+                ]
+                if runs:
+                    news = replace(event, runs=runs)
+                    _note(known, news)
+                    self.appended.append(replace(record, event=news))
+        self.appended.sort(key=_at_ms)
 
     def claims(self, log: TopicLog, earlier: "Said", elsewhere: Elsewhere) -> Claims:
         """What is compared with the log.
@@ -170,6 +177,17 @@ class Said:
             if tier == "producer":
                 entries.sort(key=lambda each: (each[0], each[1], each[2]))
         return {place: json.dumps(entries, separators=(",", ":")) for place, entries in found.items()}
+
+
+def _at_ms(record: Record) -> int:
+    return record.at_ms
+
+
+def _note(known: dict[tuple[str, int, int], list[tuple[int, int]]], event: Event) -> None:
+    if isinstance(event, Appended):
+        for start, end, bucket in event.runs:
+            for of in (event.instance, _ANYBODY):
+                add(known.setdefault((of, event.partition, bucket), []), start, end)
 
 
 def said_in(topic: str, rows: Iterable[Mapping[str, Any]]) -> list[Record]:
