@@ -105,6 +105,7 @@ def send_again(kept: Kept, sender: Sender, speed: float | None, *, keep_timestam
             sender.send(record.key, record.value, headers, timestamp_ms)
         sender.finish()
     except UserError as error:
+        sender.settle()  # in a program what is under way would be sent after it was said how much was
         again = "The same command" if kept.version is None else f"The same command with --at {kept.version}"
         raise UserError(
             f"{error}; {quantity(sender.sent, 'row was', 'rows were')} acknowledged. {again} sends all again, of "

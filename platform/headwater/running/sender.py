@@ -83,9 +83,17 @@ class Sender:
         self._producer.poll(seconds)
         self._stop_at_failure()
 
-    def finish(self) -> None:
-        """Wait for every acknowledgement."""
+    def settle(self) -> None:
+        """Wait until each record is acknowledged, or was not in time."""
         self._producer.flush()
+
+    def finish(self) -> None:
+        """Wait for every acknowledgement.
+
+        Raises:
+            UserError: A record was not taken.
+        """
+        self.settle()
         self._stop_at_failure()
 
     def ranges(self) -> list[dict[str, int]]:
