@@ -225,7 +225,7 @@ def history(
 ) -> pa.Table:
     """The rows that match, the first to be recorded first; none where nothing was judged yet."""
     names = None if columns is None else list(dict.fromkeys([*columns, *ORDER]))
-    return _read(home, {"job": job, "table": table, "check": check, "kind": kind}, since, names)
+    return _in_order(_read(home, {"job": job, "table": table, "check": check, "kind": kind}, since, names))
 
 
 def order_of(found: pa.Table) -> npt.NDArray[np.int64]:
@@ -305,8 +305,11 @@ def _read(
         if found is None:
             return SCHEMA.empty_table()
         names = None if columns is None else list(columns)
-        rows = found.to_table(columns=names, filter=_matching(wanted, since))
-    return rows.take(np.argsort(order_of(rows), kind="stable"))
+        return found.to_table(columns=names, filter=_matching(wanted, since))
+
+
+def _in_order(found: pa.Table) -> pa.Table:
+    return found.take(np.argsort(order_of(found), kind="stable"))
 
 
 @contextmanager
@@ -349,7 +352,8 @@ def past_of(
 ) -> list[Past]:
     """What a check measured of the last batches that were committed, so many or all, by their time, oldest first; or
     after a time."""
-    found = history(home, job=job, check=check, kind="batch", since=_just_after(after_ms), columns=["values"])
+    wanted = {"job": job, "check": check, "kind": "batch"}
+    found = _read(home, wanted, _just_after(after_ms), ["at", "values"])
     return _last(found.sort_by("at"), count)
 
 
@@ -360,7 +364,7 @@ def _just_after(ms: int | None) -> datetime | None:
 def past_since(home: Home, job: str, checks: Sequence[str], after_ms: int | None) -> dict[str, list[Past]]:
     """What checks of a job measured of the batches after a time, or of all, by the checks' names, oldest first."""
     wanted = {"job": job, "check": checks, "kind": "batch"}
-    found = _read(home, wanted, _just_after(after_ms), ["check", "values", *ORDER]).sort_by("at")
+    found = _read(home, wanted, _just_after(after_ms), ["at", "check", "values"]).sort_by("at")
     result: dict[str, list[Past]] = {}
     for name, past in zip(found["check"].to_pylist(), _last(found, None), strict=True):
         result.setdefault(name, []).append(past)
@@ -370,9 +374,8 @@ def past_since(home: Home, job: str, checks: Sequence[str], after_ms: int | None
 def past_of_suites(home: Home, table: str, check: str, count: int, before: int) -> list[Past]:
     """What a check measured of the last versions of a table before one that a suite judged, oldest first; of each once,
     however often it was judged."""
-    found = _read(
-        home, {"table": table, "check": check, "kind": ("suite", "manual")}, None, ["values", *ORDER]
-    )
+    wanted = {"table": table, "check": check, "kind": ("suite", "manual")}
+    found = _in_order(_read(home, wanted, None, ["values", *ORDER]))
     found = found.filter(pc.less(found["version"], before))
     _, places = np.unique(np.asarray(found["version"])[::-1], return_index=True)
     return _last(found.take(found.num_rows - 1 - places), count)
