@@ -286,6 +286,7 @@ class Mirror:
             self._tell_once(f"no topic of {self._source.cluster.bootstrap} matches --topics; it has {there}")
         returned, refused = list[str](), list[str]()
         for name in names:
+            here = f"{self._options.choice.prefix}{name}"
             record = record_of(
                 name,
                 self._options.choice,
@@ -294,8 +295,8 @@ class Mirror:
                 self._at_source,
                 self._map,
                 topic_id=text_of(source.ids.get(name)),
-                here_id=text_of(target.ids.get(f"{self._options.choice.prefix}{name}")),
-                is_at_target=f"{self._options.choice.prefix}{name}" in target.leaders,
+                here_id=text_of(target.ids.get(here)),
+                is_at_target=here in target.leaders,
             )
             if isinstance(record, Refused):
                 refused.append(record.why)

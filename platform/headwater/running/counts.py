@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from headwater.errors import UsageError
-from headwater.running.counts_topic import CountsTopic, Place, hole, shown_id
+from headwater.running.counts_topic import CountsTopic, Place, hole
 from headwater_client.events import COUNTS_TOPIC
 from headwater_streams.base.bucket_run import BucketRun
 from headwater_streams.base.moments import iso
@@ -37,6 +37,7 @@ from headwater_streams.sources.topic_metadata import (
     TopicIds,
     cluster_id,
     partitions,
+    shown_id,
     topic_names,
     topic_settings,
 )

@@ -184,8 +184,3 @@ def hole(topic: str, partition: int, start: int, end: int) -> str:
         f"{topic} {partition}: the brokers have lost offsets [{start}, {end}): a file of the log is gone or short, and "
         "headwater doctor names it, on the brokers' machine"
     )
-
-
-def shown_id(topic_id: str | None) -> str:
-    """A topic's id as Kafka and our broker show it: librdkafka has + and / for - and _; empty where there is none."""
-    return (topic_id or "").translate(str.maketrans("+/", "-_"))

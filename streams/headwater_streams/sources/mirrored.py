@@ -27,9 +27,10 @@ from itertools import pairwise
 from threading import Lock
 from typing import Any, Self
 
+from headwater_streams.sources.topic_metadata import shown_id
+
 MIRROR_TOPIC = "__headwater_mirror"
 _VERSION = 1
-_AS_SHOWN = str.maketrans("+/", "-_")
 _MIRROR, _TOPIC, _RUNS = "mirror", "topic", "runs"
 
 
@@ -88,9 +89,9 @@ class TopicRecord:
     def is_here(self, topic_id: str | None) -> bool:
         """Whether the topic with an id is this mirror, not one that was made after it under its name.
 
-        Where either id is not known, it is. librdkafka shows + and / in ids for the - and _ of Kafka's tools.
+        Where either id is not known, it is.
         """
-        known = (topic_id or "").translate(_AS_SHOWN)
+        known = shown_id(topic_id)
         return not (known and self.here_id) or known == self.here_id
 
     def mirrored_before(self, partition: int, end: int) -> int:

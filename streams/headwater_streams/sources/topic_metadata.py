@@ -248,6 +248,11 @@ def changed_ids(
 _NO_ID = "A" * 22  # KIP-516: sixteen zero bytes, from a broker that gives topics no ids
 
 
+def shown_id(topic_id: str | None) -> str:
+    """A topic's id as Kafka and our broker show it: librdkafka has + and / for - and _; empty where there is none."""
+    return (topic_id or "").translate(str.maketrans("+/", "-_"))
+
+
 class TopicIds:
     """The ids of topics, which distinguish a topic from another one of the same name; the broker gives each its id."""
 
