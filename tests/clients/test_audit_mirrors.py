@@ -9,7 +9,7 @@ from headwater.audit import counts
 from headwater.errors import UsageError
 from headwater_broker.testing import RunningBroker, broker
 from kafka_clients import admin_of
-from mirrored_topics import make_topic, mirror_once, send
+from mirrored_topics import make_anew, make_topic, mirror_once, send
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -77,9 +77,7 @@ def test_topic_that_others_made_where_a_copy_was_deleted_is_not_compared(
     west: RunningBroker, east: RunningBroker, tmp_path: Path
 ) -> None:
     mirror_once(west.bootstrap, east.bootstrap)
-    admin_of(east.bootstrap).delete_topics(["clicks"])["clicks"].result(10)
-    make_topic(east.bootstrap, "clicks")
-    send(east.bootstrap, "clicks", range(5))
+    make_anew(east.bootstrap, "clicks", range(5))
     with pytest.raises(UsageError, match="clicks is not mirrored"):
         places(tmp_path, west, east.bootstrap)
 
@@ -88,8 +86,6 @@ def test_copy_of_a_topic_that_was_made_again_is_not_compared_with_the_new_one(
     west: RunningBroker, east: RunningBroker, tmp_path: Path
 ) -> None:
     mirror_once(west.bootstrap, east.bootstrap)
-    admin_of(west.bootstrap).delete_topics(["clicks"])["clicks"].result(10)
-    make_topic(west.bootstrap, "clicks")
-    send(west.bootstrap, "clicks", range(30))
+    make_anew(west.bootstrap, "clicks", range(30))
     with pytest.raises(UsageError, match="clicks is not mirrored"):
         places(tmp_path, west, east.bootstrap)

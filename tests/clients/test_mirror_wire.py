@@ -37,6 +37,7 @@ from kafka_clients import QUIET, admin_of
 from mirrored_topics import (
     RunningMirror,
     contents,
+    make_anew,
     make_topic,
     mirror_once,
     rows,
@@ -324,9 +325,7 @@ def test_mirror_of_a_topic_that_was_made_anew_at_the_source_waits_for_its_deleti
     make_topic(west.bootstrap, "clicks")
     send(west.bootstrap, "clicks", range(100))
     mirror_once(west.bootstrap, east.bootstrap)
-    admin(west).delete_topics(["clicks"])["clicks"].result()
-    make_topic(west.bootstrap, "clicks")
-    send(west.bootstrap, "clicks", range(3))
+    make_anew(west.bootstrap, "clicks", range(3))
 
     with pytest.raises(MirrorError, match=r"it was deleted and made anew at the source"):
         mirror_once(west.bootstrap, east.bootstrap)
@@ -335,20 +334,13 @@ def test_mirror_of_a_topic_that_was_made_anew_at_the_source_waits_for_its_deleti
     assert rows(east.bootstrap, "clicks") == rows(west.bootstrap, "clicks")
 
 
-def made_anew_by_others(of: RunningBroker, topic: str, numbers: range) -> None:
-    """Deletes a topic, and has the cluster's own producers fill another of its name."""
-    admin(of).delete_topics([topic])[topic].result()
-    make_topic(of.bootstrap, topic)
-    send(of.bootstrap, topic, numbers)
-
-
 def test_topic_that_others_made_anew_at_the_target_is_the_targets_own(
     west: RunningBroker, east: RunningBroker
 ) -> None:
     make_topic(west.bootstrap, "clicks")
     send(west.bootstrap, "clicks", range(100))
     mirror_once(west.bootstrap, east.bootstrap)
-    made_anew_by_others(east, "clicks", range(1000, 1010))
+    make_anew(east.bootstrap, "clicks", range(1000, 1010))
 
     with pytest.raises(MirrorError, match=r"clicks was deleted and made anew at the target, not by a mirror"):
         mirror_once(west.bootstrap, east.bootstrap)
@@ -372,7 +364,7 @@ def test_mirror_that_runs_writes_nothing_into_a_topic_that_others_made_anew_at_t
     with RunningMirror(west.bootstrap, east.bootstrap) as mirror:
         until(lambda: "clicks" in admin(east).list_topics(timeout=5).topics)
         until(lambda: len(rows(east.bootstrap, "clicks")) == 100)
-        made_anew_by_others(east, "clicks", numbers)
+        make_anew(east.bootstrap, "clicks", numbers)
         until(lambda: any("made anew at the target" in each for each in mirror.told))
         send(west.bootstrap, "clicks", range(100, 110))
         time.sleep(1)
@@ -476,9 +468,7 @@ def test_mirror_of_a_topic_that_is_made_anew_while_it_runs_copies_nothing_of_the
     with RunningMirror(west.bootstrap, east.bootstrap, refresh_s=4.0) as mirror:
         until(lambda: "clicks" in admin(east).list_topics(timeout=5).topics)
         until(lambda: len(rows(east.bootstrap, "clicks")) == 100)
-        admin(west).delete_topics(["clicks"])["clicks"].result()
-        make_topic(west.bootstrap, "clicks")
-        send(west.bootstrap, "clicks", range(1000, 1300))
+        make_anew(west.bootstrap, "clicks", range(1000, 1300))
         send(west.bootstrap, "orders", range(10))
         until(lambda: len(rows(east.bootstrap, "orders")) == 10)  # the others go on
         until(lambda: any("made anew at the source" in each for each in mirror.told))

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headwater.mirror import Mirror, MirrorOptions
 from headwater.mirror.topics import Choice
 from headwater_streams.sources.kafka_cluster import KafkaCluster
-from kafka_clients import QUIET
+from kafka_clients import QUIET, admin_of
 
 Row = tuple[int, int, bytes | None, bytes | None, int, Any]
 
@@ -23,6 +23,13 @@ def make_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     settings = {name.replace("_", "."): value for name, value in config.items()}
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result()
+
+
+def make_anew(bootstrap: str, topic: str, numbers: Iterable[int]) -> None:
+    """Deletes a topic, and has the cluster's own producers fill another of its name."""
+    admin_of(bootstrap).delete_topics([topic])[topic].result(10)
+    make_topic(bootstrap, topic)
+    send(bootstrap, topic, numbers)
 
 
 def send(bootstrap: str, topic: str, numbers: Iterable[int], **properties: Any) -> None:
